@@ -1,0 +1,76 @@
+"""`ModuleModel`: everything that analyses may ask about one parsed file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import libcst as cst
+
+from amplint.model import ir
+from amplint.model.lower import Lowering
+from amplint.model.names import Names, Scope
+from amplint.source import Source
+from amplint.syntax.tree import Tree
+
+
+class ModuleModel:
+    """One parsed file and what it means. Parts are computed when first asked for."""
+
+    def __init__(
+        self, source: Source, module: cst.Module, module_name: str = "", aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self.source = source
+        self.tree = Tree(module, source.text)
+        self.names = Names(self.tree, module_name, aliases)
+        self._lowering = Lowering(self.tree, self.names)
+        self._functions: dict[str, ir.Function] = {}
+
+    @property
+    def filename(self) -> str:
+        """The file's name as users see it."""
+        return self.source.filename
+
+    @cached_property
+    def _definitions(self) -> dict[str, tuple[cst.CSTNode, Scope]]:
+        """Qualname -> (def or class node, the scope it opens); of several with one name the last counts."""
+        return {
+            scope.qualname: (scope.node, scope)
+            for scope in self.names.scopes
+            if isinstance(scope.node, (cst.FunctionDef, cst.ClassDef))
+        }
+
+    @cached_property
+    def function_names(self) -> tuple[str, ...]:
+        """Qualnames of all functions and methods in the order of the text, the module's own code ("") first."""
+        return ("", *(q for q, (node, _) in self._definitions.items() if isinstance(node, cst.FunctionDef)))
+
+    def function(self, qualname: str) -> ir.Function | None:
+        """The function of that qualname lowered to IR ("" is the module's own code), or None."""
+        found = self._functions.get(qualname)
+        if found is not None:
+            return found
+        if qualname == "":
+            found = self._lowering.module()
+        else:
+            node, scope = self._definitions.get(qualname, (None, None))
+            if not isinstance(node, cst.FunctionDef) or scope is None or scope.parent is None:
+                return None
+            owner = scope.parent.qualname if scope.parent.kind == "class" else None
+            found = self._lowering.function(node, qualname, owner)
+        self._functions[qualname] = found
+        return found
+
+    @cached_property
+    def classes(self) -> dict[str, ir.Class]:
+        """Qualname -> class, in the order of the text."""
+        found: dict[str, ir.Class] = {}
+        for qualname, (node, scope) in self._definitions.items():
+            if isinstance(node, cst.ClassDef):
+                methods = [
+                    (name, inner)
+                    for name, bindings in scope.bindings.items()
+                    if bindings[-1].kind == "def" and (inner := f"{qualname}.{name}") in self._definitions
+                ]
+                found[qualname] = self._lowering.klass(node, qualname, methods)
+        return found

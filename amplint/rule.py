@@ -1,0 +1,68 @@
+"""What a rule is, what it may ask, and where rules come from (entry point group `amplint.rules`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from amplint.finding import Confidence, Fix, Severity
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from amplint.config import Settings
+    from amplint.model.module import ModuleModel
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a rule says about one place; the engine turns it into a `Finding`."""
+
+    #: The node reported at.
+    node: cst.CSTNode
+    message: str
+    severity: Severity | None = None
+    confidence: Confidence | None = None
+    #: Ordered steps that make it true: (node, what happens there).
+    trace: Sequence[tuple[cst.CSTNode, str]] = ()
+    #: Made only for reports that are neither suppressed nor filtered out; gives the fix or the reason for none.
+    fix: Callable[[], Fix | str] | None = None
+
+
+class Context:
+    """What one rule sees of one file: its model, the settings, and what is silenced in it."""
+
+    def __init__(
+        self, model: ModuleModel, settings: Settings, is_active: Callable[[str, cst.CSTNode], bool]
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self._is_active = is_active
+
+    def is_active(self, code: str, node: cst.CSTNode) -> bool:
+        """Whether a finding of `code` at `node` would be shown and may be fixed (selected, not suppressed)."""
+        return self._is_active(code, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of mistake. `check` yields a `Report` for each place; it neither prints nor walks the tree."""
+
+    code: str
+    name: str
+    #: One line, without a full stop.
+    summary: str
+    severity: Severity
+    check: Callable[[Context], Iterable[Report]] = field(repr=False)
+    #: A file in which none of these occurs has no finding of this rule; empty: every file may have one.
+    words: tuple[str, ...] = ()
+    confidence: Confidence = Confidence.HIGH
+    preview: bool = False
+    #: Not in the default selection even where its family is.
+    off_by_default: bool = False
+    #: For messages and `amplint rule`: safe, unsafe, sometimes, none.
+    fixable: str = "none"
+    #: Severity when the target is npu, where that differs.
+    npu_severity: Severity | None = None
+    module: str = ""
