@@ -77,13 +77,54 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportRemoval:
+    """Names taken out of one `import` or `from .. import` statement; several fixes may each take some out."""
+
+    #: The whole lines of the statement, indentation and newline included.
+    lines: Span
+    #: Spans of all names that the statement imports (with their `as`), in order.
+    aliases: tuple[Span, ...]
+    #: Which of them go.
+    removed: frozenset[int]
+    #: What stands in its place when nothing is left: "" or an indented `pass` where a block would be empty.
+    placeholder: str = ""
+
+    def merged(self, other: ImportRemoval) -> ImportRemoval:
+        """Both removals from the same statement at once."""
+        return replace(self, removed=self.removed | other.removed)
+
+    def edits(self) -> tuple[Edit, ...]:
+        """The text edits of this removal; the formatting of the names that stay is untouched."""
+        kept = [i for i in range(len(self.aliases)) if i not in self.removed]
+        if not kept:
+            return (Edit(self.lines, self.placeholder),)
+        found = []
+        for i in sorted(self.removed):
+            if i < kept[-1]:
+                found.append(Edit(Span(self.aliases[i].start, self.aliases[i + 1].start), ""))
+        last = len(self.aliases) - 1
+        if kept[-1] != last:
+            found.append(Edit(Span(self.aliases[kept[-1]].end, self.aliases[last].end), ""))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """Edits to one file that belong together: all of them are applied, or none."""
 
     kind: FixKind
     applicability: Applicability
     message: str
+    #: Everything that this fix changes when applied alone.
     edits: tuple[Edit, ...]
+    #: The removals of imported names that some of `edits` stand for; merged when several fixes are applied.
+    imports: tuple[ImportRemoval, ...] = ()
+
+    @property
+    def plain_edits(self) -> tuple[Edit, ...]:
+        """The edits that are not import removals."""
+        removals = {edit for removal in self.imports for edit in removal.edits()}
+        return tuple(edit for edit in self.edits if edit not in removals)
 
 
 @dataclass(frozen=True, slots=True)

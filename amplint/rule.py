@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from amplint.config import Settings
     from amplint.model.module import ModuleModel
+    from amplint.project.link import Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,15 @@ class Context:
     """What one rule sees of one file: its model, the settings, and what is silenced in it."""
 
     def __init__(
-        self, model: ModuleModel, settings: Settings, is_active: Callable[[str, cst.CSTNode], bool]
+        self,
+        model: ModuleModel,
+        settings: Settings,
+        project: Project,
+        is_active: Callable[[str, cst.CSTNode], bool],
     ) -> None:
         self.model = model
         self.settings = settings
+        self.project = project
         self._is_active = is_active
 
     def is_active(self, code: str, node: cst.CSTNode) -> bool:

@@ -200,8 +200,8 @@ class GradScaler(_BaseScaler):
     Takes what ``torch.cuda.amp.GradScaler`` takes, in the same order (``torch.amp.GradScaler`` takes the
     device first, ``torch_npu``'s takes ``dynamic`` before ``enabled``).  An instance is one of
     ``torch.amp.GradScaler`` where that class exists (since 2.3).  The device is decided when the object is
-    made or unpickled.  Without an accelerator the scaler is disabled with a ``UserWarning``: ``scale`` returns
-    its argument.
+    made or unpickled.  Without an accelerator the scaler is disabled with a ``UserWarning``, and ``scale``
+    returns its argument.
 
     On an NPU an instance is one of ``torch_npu.npu.amp.GradScaler`` as well where PyTorch's own would be
     wrong: if PyTorch is older than 2.3, and on chips whose float16 saturates instead of becoming Inf (Ascend

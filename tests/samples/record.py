@@ -1,7 +1,7 @@
-"""Runs a training script on the CPU and records its mixed-precision protocol.
+"""Runs training scripts on the CPU and records their mixed-precision protocol.
 
 Without an accelerator autocast and the gradient scaler are disabled, so losses alone cannot tell a
-faithful port from one that lost a flag or a call. The recorder notes what the script *asks for*, in
+faithful port from one that lost a flag or a call. The recorder notes what a script *asks for*, in
 order: autocast regions entered and left, scaler constructions and calls, backward passes, clips,
 optimizer steps, and which module ran in between. It hooks the two classes behind every spelling
 (`torch.amp.autocast_mode.autocast` and `torch.amp.grad_scaler.GradScaler`) and reads the arguments
@@ -9,7 +9,9 @@ of the outermost constructor, so `torch.cuda.amp`, `torch.amp`, `torch.autocast`
 them that a shim defines are written down in the same words.
 
 As a program, `python record.py SCRIPT args...` imports SCRIPT, calls its `main(args)` and prints
-one JSON object; what the script prints itself goes to standard error.
+one JSON object. Without arguments it serves: one JSON list `[SCRIPT, args...]` per line of standard
+input, one JSON object per line of standard output. `record` keeps one such process, because torch
+takes seconds to import and a sample a fraction of one.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,28 +43,69 @@ class Recording:
 
 
 def record(script: Path, args: Sequence[str] = ()) -> Recording:
-    """Runs `script` in a process of its own under the recorder; raises RuntimeError where it fails."""
-    command = [sys.executable, "-B", "-W", "ignore", __file__, str(script), *args]
+    """Runs `script` under the recorder, in another process; raises RuntimeError where the script fails."""
+    worker = _worker()
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(json.dumps([str(script), *args]) + "\n")
+    worker.stdin.flush()
+    answer = json.loads(worker.stdout.readline())
+    if "error" in answer:
+        raise RuntimeError(f"{script.name} failed:\n{answer['error']}")
+    return Recording(**answer)
+
+
+def stop() -> None:
+    """Ends the process that `record` keeps, if there is one; the next call starts another."""
+    if _worker.cache_info().currsize:
+        _worker().communicate()
+        _worker.cache_clear()
+
+
+@functools.cache
+def _worker() -> subprocess.Popen[str]:
+    command = [sys.executable, "-B", "-W", "ignore", __file__]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=script.parent, env=environment)
-    if done.returncode != 0:
-        raise RuntimeError(f"{script.name} failed:\n{done.stderr}")
-    return Recording(**json.loads(done.stdout))
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
 
 
 class Recorder:
-    """Writes the trace; `install` hooks torch, and must run before the script is imported."""
+    """Writes traces. `install` hooks torch, once, before a script is imported; `run` records one script."""
 
     def __init__(self) -> None:
         import torch
 
         self.torch = torch
+        self.torch.set_num_threads(1)  # the order of additions must not depend on the machine
+        self._forget()
+        accelerator = torch.accelerator.current_accelerator()
+        self._accelerators = {"cuda"} | ({accelerator.type} if accelerator else set())
+
+    def _forget(self) -> None:
         self.trace: list[Event] = []
         self._optimizers: list[Any] = []
         self._scalers: list[Any] = []
         self._module_depth = 0
-        accelerator = torch.accelerator.current_accelerator()
-        self._accelerators = {"cuda"} | ({accelerator.type} if accelerator else set())
+
+    def run(self, script: Path, args: Sequence[str]) -> dict[str, Any]:
+        """The losses and the trace of `script`, or the error that ended it; its modules are unloaded again."""
+        self._forget()
+        importlib.invalidate_caches()
+        loaded = set(sys.modules)
+        sys.path.insert(0, str(script.parent))
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                losses = importlib.import_module(script.stem).main(list(args))
+        except (Exception, SystemExit):
+            return {"error": traceback.format_exc()}
+        finally:
+            sys.path.remove(str(script.parent))
+            for name in set(sys.modules) - loaded:
+                if script.parent in Path(getattr(sys.modules[name], "__file__", None) or "").parents:
+                    del sys.modules[name]
+        return {"losses": losses, "trace": self.trace}
 
     def install(self) -> None:
         self._record_autocast()
@@ -288,16 +332,14 @@ def _hook_constructors(base: type, constructed: Callable[[Any, dict[str, Any]], 
     base.__init_subclass__ = classmethod(hook_new_subclass)  # type: ignore[assignment]
 
 
-def run(script: Path, args: Sequence[str]) -> None:
-    """The body of the child process."""
-    with contextlib.redirect_stdout(sys.stderr):
-        recorder = Recorder()
-        recorder.torch.set_num_threads(1)  # the order of additions must not depend on the machine
-        recorder.install()
-        sys.path.insert(0, str(script.parent))
-        losses = importlib.import_module(script.stem).main(list(args))
-    json.dump({"losses": losses, "trace": recorder.trace}, sys.stdout)
+def main(arguments: list[str]) -> None:
+    """Records one script, or every one that standard input names."""
+    recorder = Recorder()
+    recorder.install()
+    jobs = [arguments] if arguments else map(json.loads, sys.stdin)
+    for script, *args in jobs:
+        print(json.dumps(recorder.run(Path(script).resolve(), args)), flush=True)
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]).resolve(), sys.argv[2:])
+    main(sys.argv[1:])

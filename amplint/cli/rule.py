@@ -1,0 +1,68 @@
+"""`amplint rule`: the page of a rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from amplint.cli import UserError, emit
+
+if TYPE_CHECKING:
+    from amplint.rule import Rule
+
+
+@click.command()
+@click.argument("rule_name", metavar="CODE|NAME", required=False)
+@click.option("--all", "every", is_flag=True, help="Print the pages of all rules.")
+@click.option(
+    "--output-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="The page as it is, or an object (with --all a list) that also has code, severity and so on.",
+)
+def rule(rule_name: str | None, every: bool, output_format: str) -> None:
+    """Explain a rule: what it finds, why it matters, and what its fix does."""
+    from amplint.registry import all_rules, page
+
+    if every == (rule_name is not None):
+        raise click.UsageError("name one rule, or give --all")
+    rules = all_rules() if rule_name is None else (_known_rule(rule_name),)
+    if output_format == "json":
+        import json
+
+        described = [_described(each) for each in rules]
+        emit(json.dumps(described if every else described[0], indent=2) + "\n")
+    else:
+        emit("\n".join(page(each).rstrip("\n") + "\n" for each in rules))
+
+
+def _known_rule(text: str) -> Rule:
+    from amplint.registry import all_rules, find_rule
+
+    found = find_rule(text)
+    if found is not None:
+        return found
+    from difflib import get_close_matches
+
+    spellings = {spelling.lower(): spelling for each in all_rules() for spelling in (each.code, each.name)}
+    close = get_close_matches(text.lower().replace("_", "-"), spellings, n=1)
+    hint = f"; did you mean {spellings[close[0]]!r}?" if close else "; `amplint rule --all` prints all of them"
+    raise UserError(f"there is no rule {text!r}{hint}")
+
+
+def _described(rule: Rule) -> dict[str, object]:
+    from amplint.registry import page
+
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "summary": rule.summary,
+        "severity": rule.severity.value,
+        "confidence": rule.confidence.value,
+        "fixable": rule.fixable,
+        "preview": rule.preview,
+        "off_by_default": rule.off_by_default,
+        "page": page(rule),
+    }

@@ -1,0 +1,244 @@
+"""One file: source in, findings out. Pure: reads no disk, no clock but the day for `until=` suppressions."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+
+import libcst as cst
+
+from amplint import facts
+from amplint.config import Settings
+from amplint.finding import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    InternalError,
+    Note,
+    Position,
+    Severity,
+    Span,
+    fingerprinted,
+)
+from amplint.model.module import ModuleModel
+from amplint.project.link import Project
+from amplint.registry import matches
+from amplint.rule import Context, Report, Rule
+from amplint.source import Source
+from amplint.suppress import Suppressions, parse_suppressions
+from amplint.syntax.parse import parse
+from amplint.syntax.positions import PositionsLost
+from amplint.syntax.syntax_error import SyntaxProblem
+
+SYNTAX_ERROR = "AMP900"
+_RANK = {Confidence.LOW: 0, Confidence.MEDIUM: 1, Confidence.HIGH: 2}
+_DOCUMENTATION = "https://amplint.readthedocs.io/rules/{name}"
+
+
+@dataclass(slots=True)
+class FileResult:
+    """What one file gave."""
+
+    findings: list[Finding] = field(default_factory=list)
+    internal_errors: list[InternalError] = field(default_factory=list)
+    statistics: dict[str, int] = field(default_factory=dict)
+
+
+def extract(source: Source, settings: Settings, module_name: str = "") -> ModuleModel | SyntaxProblem:
+    """First phase: the model of one file, or why it cannot be parsed."""
+    with _no_garbage_collection():
+        module = parse(source)
+        if isinstance(module, SyntaxProblem):
+            return module
+        known = {**facts.aliases(), **dict(settings.aliases)}
+        return ModuleModel(source, module, module_name, known)
+
+
+def syntax_finding(problem: SyntaxProblem, source: Source, rules: Sequence[Rule]) -> FileResult:
+    """The finding for a file that cannot be parsed, if its rule is among `rules`."""
+    rule = next((rule for rule in rules if rule.code == SYNTAX_ERROR), None)
+    if rule is None:
+        return FileResult()
+    starts = source.line_starts
+    row = min(problem.position.row, len(starts))
+    column = min(problem.position.column, len(source.line_text(row)) + 1)
+    place = Position(row, column)
+    offset = source.offset(place)
+    finding = Finding(
+        code=rule.code,
+        name=rule.name,
+        message=f"cannot be parsed: {problem.message}",
+        severity=rule.severity,
+        confidence=Confidence.HIGH,
+        filename=source.filename,
+        span=Span(offset, offset),
+        start=place,
+        end=place,
+        no_fix_reason="only the author knows what was meant",
+        url=_DOCUMENTATION.format(name=rule.name),
+    )
+    return FileResult(fingerprinted([finding], _lines(source)))
+
+
+def check(model: ModuleModel, settings: Settings, rules: Sequence[Rule], project: Project) -> FileResult:
+    """Third phase: run the rules over one model."""
+    with _no_garbage_collection():
+        return _Check(model, settings, rules, project).run()
+
+
+class _Check:
+    """The check of one file by several rules."""
+
+    def __init__(
+        self, model: ModuleModel, settings: Settings, rules: Sequence[Rule], project: Project
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.rules = [rule for rule in rules if self._concerns(rule)]
+        self.suppressions: Suppressions = parse_suppressions(model.source)
+        self.today = date.today()
+        self.context = Context(model, settings, project, self.is_active)
+        self.result = FileResult()
+
+    def run(self) -> FileResult:
+        for rule in self.rules:
+            try:
+                for report in rule.check(self.context):
+                    finding = self._finding(rule, report)
+                    if finding is not None:
+                        self.result.findings.append(finding)
+            except Exception as error:  # a broken rule must not stop the others
+                self._failed(rule, error)
+        self.result.findings.sort(key=lambda finding: finding.sort_key)
+        self.result.findings = fingerprinted(self.result.findings, _lines(self.model.source))
+        return self.result
+
+    def is_active(self, code: str, node: cst.CSTNode) -> bool:
+        """Whether a finding of `code` at `node` would be reported, and its fix may be applied."""
+        rule = next((rule for rule in self.rules if rule.code == code), None)
+        if rule is None or not self._fixable(rule):
+            return False
+        return not self._silenced(rule, self.model.source.position(self.model.tree.span(node).start).row)
+
+    def _concerns(self, rule: Rule) -> bool:
+        text = self.model.source.text
+        if rule.code == SYNTAX_ERROR or (rule.words and not any(word in text for word in rule.words)):
+            return False
+        return not file_ignores(rule, self.model.source, self.settings)
+
+    def _silenced(self, rule: Rule, row: int) -> bool:
+        return self.suppressions.match(rule.code, rule.name, row, self.today) is not None
+
+    def _fixable(self, rule: Rule) -> bool:
+        allowed = any(matches(rule, selector) for selector in self.settings.fixable)
+        return allowed and not any(matches(rule, selector) for selector in self.settings.unfixable)
+
+    def _severity(self, rule: Rule, report: Report) -> Severity:
+        for selector, value in reversed(self.settings.severity):
+            if matches(rule, selector):
+                return Severity(value)
+        if report.severity is not None:
+            return report.severity
+        if rule.npu_severity is not None and self.settings.effective_target == "npu":
+            return rule.npu_severity
+        return rule.severity
+
+    def _finding(self, rule: Rule, report: Report) -> Finding | None:
+        confidence = report.confidence or rule.confidence
+        if _RANK[confidence] < _RANK[Confidence(self.settings.min_confidence)]:
+            return None
+        source, tree = self.model.source, self.model.tree
+        span = tree.span(report.node)
+        start = source.position(span.start)
+        if self._silenced(rule, start.row):
+            return None
+        notes = tuple(
+            Note(source.filename, source.position(tree.span(node).start), message)
+            for node, message in report.trace
+        )
+        fix, reason = self._fix(rule, report)
+        return Finding(
+            code=rule.code,
+            name=rule.name,
+            message=report.message,
+            severity=self._severity(rule, report),
+            confidence=confidence,
+            filename=source.filename,
+            span=span,
+            start=start,
+            end=source.position(span.end),
+            trace=notes,
+            fix=fix,
+            no_fix_reason=reason,
+            url=_DOCUMENTATION.format(name=rule.name),
+        )
+
+    def _fix(self, rule: Rule, report: Report) -> tuple[Fix | None, str | None]:
+        if report.fix is None:
+            return None, "no rewrite is known that is right in general"
+        if not self._fixable(rule):
+            return None, "the configuration excludes this rule from fixing"
+        try:
+            made = report.fix()
+        except PositionsLost:
+            return None, "the parsed tree does not print as the file's text, so edits could go astray"
+        except Exception as error:
+            self._failed(rule, error)
+            return None, "making the fix failed (internal error)"
+        if isinstance(made, str):
+            return None, made
+        return made, None
+
+    def _failed(self, rule: Rule, error: Exception) -> None:
+        text = f"{rule.code} failed: {type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error))
+        self.result.internal_errors.append(InternalError(self.model.filename, text, rule.code, trace))
+
+
+def file_ignores(rule: Rule, source: Source, settings: Settings) -> bool:
+    """Whether `per-file-ignores` silence `rule` in this file."""
+    if not settings.per_file_ignores:
+        return False
+    from pathlib import PurePath
+
+    from pathspec import GitIgnoreSpec
+
+    path = source.path or PurePath(source.filename)
+    if settings.root is not None and source.path is not None:
+        resolved = source.path.resolve()
+        path = resolved.relative_to(settings.root) if resolved.is_relative_to(settings.root) else resolved
+    for pattern, codes in settings.per_file_ignores:
+        if any(matches(rule, code) for code in codes):
+            spec = GitIgnoreSpec.from_lines([pattern])
+            if spec.match_file(path.as_posix()):
+                return True
+    return False
+
+
+def is_applicable(fix: Fix, *, ports: bool, repairs: bool, unsafe: bool) -> bool:
+    """Whether a run that applies these kinds of fixes applies `fix`."""
+    wanted = ports if fix.kind.value == "port" else repairs
+    if fix.applicability is Applicability.DISPLAY:
+        return False
+    return wanted and (unsafe or fix.applicability is Applicability.SAFE)
+
+
+def _lines(source: Source) -> list[str]:
+    return [source.line_text(row) for row in range(1, len(source.line_starts) + 1)]
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Trees are large and acyclic: collecting while they are built costs 13 % and frees nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,30 @@
+"""Facts about torch, torch_npu and their neighbours: tables with a source for every row.
+
+Code reads them and never repeats them. A table is UTF-8 TSV with a header row.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+
+@cache
+def table(name: str) -> tuple[dict[str, str], ...]:
+    """Rows of `amplint/facts/<name>.tsv` as dictionaries from column to text."""
+    text = resources.files(__name__).joinpath(f"{name}.tsv").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    header = lines[0].split("\t")
+    return tuple(dict(zip(header, line.split("\t"), strict=True)) for line in lines[1:] if line)
+
+
+@cache
+def aliases() -> dict[str, str]:
+    """Qualified name -> the one under which rules know it (modules that moved, re-exports)."""
+    return {row["name"]: row["canonical"] for row in table("aliases")}
+
+
+def version(text: str) -> tuple[int, int]:
+    """`"2.10"` -> (2, 10)."""
+    major, _, minor = text.partition(".")
+    return int(major), int(minor or 0)

@@ -1,0 +1,69 @@
+"""Applying fixes to a text: merging import edits, skipping overlaps. Whether the result is right is not judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from amplint.finding import Edit, Fix, ImportRemoval, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A text after some fixes, and those that were left for the next pass because they overlap."""
+
+    text: str
+    fixes: tuple[Fix, ...]
+    skipped: tuple[Fix, ...]
+
+
+def apply(text: str, fixes: Iterable[Fix]) -> Applied:
+    """Apply fixes in the order of their first edit; each whole or not at all.
+
+    Equal edits of several fixes count once, names that several fixes take out of one import go together, and a
+    fix that overlaps an earlier one is skipped.
+    """
+    ordered = sorted(set(fixes), key=lambda fix: (min(fix.edits).span, fix.message))
+    taken: list[Edit] = []
+    removals: dict[Span, ImportRemoval] = {}
+    done: list[Fix] = []
+    skipped: list[Fix] = []
+    for fix in ordered:
+        merged = dict(removals)
+        for removal in fix.imports:
+            earlier = merged.get(removal.lines)
+            merged[removal.lines] = removal if earlier is None else earlier.merged(removal)
+        plain = [edit for edit in fix.plain_edits if edit not in taken]
+        imports = [edit for removal in merged.values() for edit in removal.edits()]
+        if _overlap([*taken, *plain, *imports]):
+            skipped.append(fix)
+            continue
+        taken.extend(plain)
+        removals = merged
+        done.append(fix)
+    edits = [*taken, *(edit for removal in removals.values() for edit in removal.edits())]
+    return Applied(apply_edits(text, edits), tuple(done), tuple(skipped))
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """The text with all `edits` made; they must not overlap."""
+    parts: list[str] = []
+    place = 0
+    for edit in sorted(set(edits)):
+        parts.append(text[place : edit.span.start])
+        parts.append(edit.content)
+        place = edit.span.end
+    parts.append(text[place:])
+    return "".join(parts)
+
+
+def _overlap(edits: Sequence[Edit]) -> bool:
+    """Whether two edits touch the same text, or insert different things at one place."""
+    ordered = sorted(edits)
+    for one, two in zip(ordered, ordered[1:], strict=False):
+        if two.span.start < one.span.end:
+            return True
+        both_insert = one.span.start == one.span.end == two.span.start == two.span.end
+        if both_insert and one.content != two.content:
+            return True
+    return False

@@ -1,0 +1,115 @@
+"""The rules that are installed, found through the entry point group `amplint.rules`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module, metadata, resources
+from types import ModuleType
+
+from amplint.config import Settings
+from amplint.rule import Rule
+
+GROUP = "amplint.rules"
+
+#: Families in the default selection; target npu adds `NPU_FAMILIES`.
+DEFAULT_FAMILIES = ("AMP1", "AMP2", "AMP3", "AMP5", "AMP9")
+NPU_FAMILIES = ("AMP4", "AMP8")
+
+
+class UnknownRule(ValueError):
+    """A code, family or name that no installed rule has; the message suggests a near one."""
+
+
+class NoRules(RuntimeError):
+    """No package provides rules: the installation is broken."""
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every installed rule, in order of code. Raises `NoRules` when there is none."""
+    rules: dict[str, Rule] = {}
+    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
+        module = import_module(entry.value)
+        provided = getattr(module, "rules", None)
+        for rule in provided() if callable(provided) else ():
+            rules.setdefault(rule.code, rule)
+    if not rules:
+        raise NoRules(f"no rules found: no installed package has the entry point group '{GROUP}'; reinstall amplint")
+    return tuple(rules[code] for code in sorted(rules))
+
+
+def find_rule(text: str) -> Rule | None:
+    """The rule of this code or name (in any case), or None."""
+    wanted = text.strip().lower()
+    return next((r for r in all_rules() if wanted in (r.code.lower(), r.name.lower())), None)
+
+
+def page(rule: Rule) -> str:
+    """The rule's page: documentation, examples and tests in one Markdown text."""
+    package, _, name = rule.module.rpartition(".")
+    return resources.files(package).joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+def matches(rule: Rule, selector: str) -> bool:
+    """Whether `selector` (ALL, a code, the beginning of one, or a name) means this rule."""
+    wanted = selector.strip()
+    if wanted.upper() == "ALL" or wanted.lower() == rule.name:
+        return True
+    return bool(wanted) and rule.code.startswith(wanted.upper())
+
+
+def check_selectors(selectors: Iterable[str]) -> None:
+    """Raise `UnknownRule` for the first selector that means no installed rule and is no known family."""
+    rules = all_rules()
+    known = [*(r.code for r in rules), *(r.name for r in rules), "ALL"]
+    for selector in selectors:
+        if any(matches(rule, selector) for rule in rules):
+            continue
+        if selector.strip().upper() in {*DEFAULT_FAMILIES, *NPU_FAMILIES, "AMP", "AMP6", "AMP7"}:
+            continue
+        near = difflib.get_close_matches(selector, known, n=1) or difflib.get_close_matches(
+            selector.upper(), known, n=1
+        )
+        hint = f"; did you mean {near[0]!r}?" if near else "; `amplint rule --all` lists them"
+        raise UnknownRule(f"unknown rule {selector!r}{hint}")
+
+
+def select_rules(settings: Settings) -> tuple[Rule, ...]:
+    """The rules in force under `settings`. Raises `UnknownRule` for selectors that mean nothing."""
+    per_file = [code for _, codes in settings.per_file_ignores for code in codes]
+    check_selectors([*(settings.select or ()), *settings.ignore, *settings.extend_select, *per_file])
+    check_selectors([*settings.fixable, *settings.unfixable, *(key for key, _ in settings.severity)])
+    return tuple(rule for rule in all_rules() if _is_selected(rule, settings))
+
+
+def _is_selected(rule: Rule, settings: Settings) -> bool:
+    chosen = _strength(rule, _default_selection(settings) if settings.select is None else settings.select)
+    chosen = max(chosen, _strength(rule, settings.extend_select))
+    named = [*(settings.select or ()), *settings.extend_select]
+    if chosen <= _strength(rule, settings.ignore):
+        return False
+    asked_for = any(s.strip().upper() in ("ALL", rule.code) or s.strip().lower() == rule.name for s in named)
+    if rule.preview and not (settings.preview or asked_for):
+        return False
+    return not (rule.off_by_default and not asked_for)
+
+
+def _default_selection(settings: Settings) -> Sequence[str]:
+    return DEFAULT_FAMILIES + (NPU_FAMILIES if settings.effective_target == "npu" else ())
+
+
+def _strength(rule: Rule, selectors: Sequence[str]) -> int:
+    """How exactly the selectors mean the rule: the most exact one wins; 0 when none does."""
+    best = 0
+    for selector in selectors:
+        if matches(rule, selector):
+            exact = 100 if selector.strip().lower() == rule.name else len(selector.strip())
+            best = max(best, 1 if selector.strip().upper() == "ALL" else exact)
+    return best
+
+
+def load_rules(package: ModuleType, modules: Sequence[str]) -> tuple[Rule, ...]:
+    """The `RULE` objects of a package's modules, each told where its page stands."""
+    return tuple(import_module(f"{package.__name__}.{name}").RULE for name in modules)

@@ -1,0 +1,4 @@
+"""What users and other programs read: a run's result as text, JSON or a diff."""
+
+#: Formats that can be written; the configuration knows names of more.
+FORMATS = ("text", "json")

@@ -1,0 +1,67 @@
+"""Findings as a JSON list. The shape is a promise: keys are not renamed, and come in this order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from amplint.finding import Edit, Finding, Fix, Note, Position
+from amplint.runner import RunResult
+from amplint.source import Source
+
+
+def render(result: RunResult) -> str:
+    """What is left to report, in order of file, line, column and code; ASCII only, a final newline."""
+    return json.dumps([_finding(finding, result.sources) for finding in result.findings], indent=2) + "\n"
+
+
+def _finding(finding: Finding, sources: Mapping[str, Source]) -> dict[str, object]:
+    fix = finding.fix
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "message": finding.message,
+        "severity": finding.severity.value,
+        "confidence": finding.confidence.value,
+        "fingerprint": finding.fingerprint,
+        "filename": finding.filename,
+        "cell": None,
+        "location": _location(finding.start),
+        "end_location": _location(finding.end),
+        "url": finding.url,
+        "trace": [_note(note) for note in finding.trace],
+        "fix": None if fix is None else _fix(fix, sources[finding.filename]),
+        "no_fix_reason": finding.no_fix_reason,
+    }
+
+
+def _note(note: Note) -> dict[str, object]:
+    return {
+        "filename": note.filename,
+        "cell": None,
+        "location": _location(note.start),
+        "message": note.message,
+    }
+
+
+def _fix(fix: Fix, source: Source) -> dict[str, object]:
+    return {
+        "kind": fix.kind.value,
+        "applicability": fix.applicability.value,
+        "message": fix.message,
+        "edits": [_edit(edit, source) for edit in fix.edits],
+    }
+
+
+def _edit(edit: Edit, source: Source) -> dict[str, object]:
+    return {
+        "filename": source.filename,
+        "cell": None,
+        "location": _location(source.position(edit.span.start)),
+        "end_location": _location(source.position(edit.span.end)),
+        "content": edit.content,
+    }
+
+
+def _location(position: Position) -> dict[str, int]:
+    return {"row": position.row, "column": position.column}

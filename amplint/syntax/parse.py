@@ -1,0 +1,35 @@
+"""Text to a LibCST module, or the reason why not."""
+
+from __future__ import annotations
+
+import sys
+
+import libcst as cst
+
+from amplint.finding import Position
+from amplint.source import Source
+from amplint.syntax.syntax_error import SyntaxProblem, first_look
+
+#: Frames that LibCST's code generation needs for a tree of the greatest depth admitted.
+_RECURSION = 20_000
+
+
+def parse(source: Source) -> cst.Module | SyntaxProblem:
+    """Parse one file; never raises for what the file contains."""
+    problem = first_look(source.text)
+    if problem is not None and problem.final:
+        return problem
+    if sys.getrecursionlimit() < _RECURSION:
+        sys.setrecursionlimit(_RECURSION)
+    try:
+        return cst.parse_module(source.text)
+    except cst.ParserSyntaxError as error:
+        place = Position(max(1, error.raw_line), max(1, error.raw_column + 1))
+        return problem or SyntaxProblem(_first_line(error.message), place)
+    except (RecursionError, MemoryError, ValueError) as error:
+        return problem or SyntaxProblem(_first_line(str(error)), Position(1, 1))
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0] if lines else "invalid syntax"
