@@ -312,7 +312,7 @@ def _choice(*choices: str) -> Callable[[object, str], str]:
 def _table(value: object, where: str) -> Iterable[tuple[str, object]]:
     if isinstance(value, Mapping):
         return value.items()
-    if isinstance(value, (list, tuple)) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         return value
     raise ConfigError(f"{where}: expected a table, got {_type_name(value)}")
 

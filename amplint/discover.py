@@ -1,7 +1,7 @@
 """Paths to files: what a run looks at, in an order that depends on nothing but the paths.
 
 Ignore files mean here what they mean to git: an entry is matched by itself, the last matching pattern of the
-deepest ignore file decides, and nothing below an ignored folder is looked at. The matching is our own, because
+deepest ignore file decides, and nothing below an ignored folder is looked at. The matching is our own:
 pathspec costs 90 us a path and 60 ms of import, raises on lines that git skips, and cannot say that `foo/**`
 ignores what is in `foo` but not `foo` itself, on which a later `!foo/keep.py` depends.
 """
@@ -52,12 +52,13 @@ def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
         if settings.force_exclude and walk.exclude.covers(shown, is_dir=stat.S_ISDIR(mode)):
             continue
         if stat.S_ISDIR(mode):
-            folders.append((os.path.realpath(shown), shown))
+            real = os.path.realpath(shown)
+            folders.append((real, os.path.normpath(shown) != real, shown))
         elif stat.S_ISREG(mode):
             walk.add(shown, os.path.realpath(shown))
         else:
             walk.problems.append(SourceError(display_name(Path(shown), cwd), "not a regular file"))
-    for real, shown in sorted(folders):
+    for real, _, shown in sorted(folders):
         walk.enter(shown, real)
     walk.follow_links()
     files = sorted((shown for _, _, shown in walk.files.values()), key=lambda shown: Path(shown).as_posix())
@@ -70,6 +71,8 @@ def display_name(path: Path, cwd: Path) -> str:
     Forward slashes, no leading `./`; undecodable bytes in names stay surrogates.
     """
     shown = os.path.join(cwd, path)
+    if shown == str(cwd):
+        return "."
     for base in (str(cwd), os.path.abspath(cwd)):
         prefix = base if base.endswith(os.sep) else base + os.sep
         if shown.startswith(prefix):

@@ -68,12 +68,19 @@ class Note:
     message: str
 
 
-@dataclass(frozen=True, order=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """Replace the text of `span` by `content`; an empty span inserts."""
 
     span: Span
     content: str
+    #: Whole lines that may stand at one place with others, in this order: 1 imports, 2 what needs them.
+    lines: int = 0
+
+    @property
+    def sort_key(self) -> tuple[Span, int, str]:
+        """Order in which edits are made."""
+        return (self.span, self.lines, self.content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def apply(text: str, fixes: Iterable[Fix]) -> Applied:
     Equal edits of several fixes count once, names that several fixes take out of one import go together, and a
     fix that overlaps an earlier one is skipped.
     """
-    ordered = sorted(set(fixes), key=lambda fix: (min(fix.edits).span, fix.message))
+    ordered = sorted(set(fixes), key=lambda fix: (min(edit.span for edit in fix.edits), fix.message))
     taken: list[Edit] = []
     removals: dict[Span, ImportRemoval] = {}
     done: list[Fix] = []
@@ -49,7 +49,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """The text with all `edits` made; they must not overlap."""
     parts: list[str] = []
     place = 0
-    for edit in sorted(set(edits)):
+    for edit in sorted(set(edits), key=lambda edit: edit.sort_key):
         parts.append(text[place : edit.span.start])
         parts.append(edit.content)
         place = edit.span.end
@@ -59,11 +59,11 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 def _overlap(edits: Sequence[Edit]) -> bool:
     """Whether two edits touch the same text, or insert different things at one place."""
-    ordered = sorted(edits)
+    ordered = sorted(edits, key=lambda edit: edit.sort_key)
     for one, two in zip(ordered, ordered[1:], strict=False):
         if two.span.start < one.span.end:
             return True
         both_insert = one.span.start == one.span.end == two.span.start == two.span.end
-        if both_insert and one.content != two.content:
+        if both_insert and one.content != two.content and not (one.lines and two.lines):
             return True
     return False

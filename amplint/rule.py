@@ -44,6 +44,8 @@ class Context:
         self.model = model
         self.settings = settings
         self.project = project
+        #: What several rules compute once per file.
+        self.memo: dict[str, object] = {}
         self._is_active = is_active
 
     def is_active(self, code: str, node: cst.CSTNode) -> bool:

@@ -11,14 +11,15 @@ directive with `until=` works up to and including that day. `# noqa` without cod
 does for other linters; after `# noqa:` only the codes that follow count, so that other linters' codes silence
 nothing here. A directive that is malformed silences nothing.
 
-A statement is a logical line: all rows of a call over several rows, the header of a `with` but not its body. A
-directive above a decorated function covers the decorators and the `def`.
+A statement is a logical line: all rows of a call over several rows, the header of a `with` but not its body.
+A directive above a decorated function covers the decorators and the `def`.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
@@ -180,8 +181,6 @@ def _located(source: Source) -> Iterator[Directive]:
 
 def _tokens(source: Source) -> Iterator[tuple[Literal["comment", "end", "other"], str, int, int]]:
     """Comments, ends of logical lines and other tokens with their text, row and column from 0."""
-    import tokenize
-
     rows = (source.line_text(row) for row in range(1, len(source.line_starts) + 1))
     last = len(source.line_starts)
     lines = (text + "\n" if row < last else text for row, text in enumerate(rows, 1))

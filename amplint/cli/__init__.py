@@ -33,7 +33,7 @@ class UserError(click.ClickException):
 
 
 class CommandLine(click.Group):
-    """A group that imports a command when it is called, and whose failures are never mistaken for findings."""
+    """Imports a command when it is called; its failures are never mistaken for findings."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, in the order of the help."""
@@ -102,7 +102,7 @@ def emit(text: str | bytes) -> None:
     try:
         if isinstance(text, bytes):
             sys.stdout.flush()
-            click.get_binary_stream("stdout").write(text)
+            sys.stdout.buffer.write(text)
         else:
             sys.stdout.write(text)
         sys.stdout.flush()
@@ -114,8 +114,9 @@ def emit(text: str | bytes) -> None:
 
 
 def complain(text: str) -> None:
-    """Write a line to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Write a message to stderr, if there is one, on lines of its own."""
+    if text:
+        print(text.rstrip("\n"), file=sys.stderr, flush=True)
 
 
 def is_terminal(stream: IO[str]) -> bool:

@@ -39,17 +39,16 @@ def rule(rule_name: str | None, every: bool, output_format: str) -> None:
 
 
 def _known_rule(text: str) -> Rule:
-    from amplint.registry import all_rules, find_rule
+    from amplint.registry import UnknownRule, check_selectors, find_rule
 
     found = find_rule(text)
     if found is not None:
         return found
-    from difflib import get_close_matches
-
-    spellings = {spelling.lower(): spelling for each in all_rules() for spelling in (each.code, each.name)}
-    close = get_close_matches(text.lower().replace("_", "-"), spellings, n=1)
-    hint = f"; did you mean {spellings[close[0]]!r}?" if close else "; `amplint rule --all` prints all of them"
-    raise UserError(f"there is no rule {text!r}{hint}")
+    try:
+        check_selectors([text])
+    except UnknownRule as error:
+        raise UserError(str(error)) from error
+    raise UserError(f"{text!r} means several rules; name one, or give --all")
 
 
 def _described(rule: Rule) -> dict[str, object]:

@@ -50,7 +50,7 @@ def shim_source() -> bytes:
     """The file amplint/runtime/__init__.py, read as data: importing it would import torch."""
     from importlib.resources import files
 
-    return files("amplint").joinpath("runtime", "__init__.py").read_bytes()
+    return (files("amplint") / "runtime" / "__init__.py").read_bytes()
 
 
 def _existing(target: Path, shown: str) -> bytes | None:

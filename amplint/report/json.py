@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from amplint.finding import Edit, Finding, Fix, Note, Position
-from amplint.runner import RunResult
 from amplint.source import Source
+
+if TYPE_CHECKING:
+    from amplint.runner import RunResult
 
 
 def render(result: RunResult) -> str:

@@ -49,7 +49,11 @@ def record(script: Path, args: Sequence[str] = ()) -> Recording:
     assert worker.stdout is not None
     worker.stdin.write(json.dumps([str(script), *args]) + "\n")
     worker.stdin.flush()
-    answer = json.loads(worker.stdout.readline())
+    line = worker.stdout.readline()
+    if not line:
+        stop()
+        raise RuntimeError(f"the recorder died while it ran {script.name}")
+    answer = json.loads(line)
     if "error" in answer:
         raise RuntimeError(f"{script.name} failed:\n{answer['error']}")
     return Recording(**answer)
@@ -90,7 +94,7 @@ class Recorder:
         self._module_depth = 0
 
     def run(self, script: Path, args: Sequence[str]) -> dict[str, Any]:
-        """The losses and the trace of `script`, or the error that ended it; its modules are unloaded again."""
+        """The losses and the trace of `script`, or the error that ended it; unloads its modules again."""
         self._forget()
         importlib.invalidate_caches()
         loaded = set(sys.modules)
@@ -103,7 +107,8 @@ class Recorder:
         finally:
             sys.path.remove(str(script.parent))
             for name in set(sys.modules) - loaded:
-                if script.parent in Path(getattr(sys.modules[name], "__file__", None) or "").parents:
+                file = getattr(sys.modules[name], "__file__", None)
+                if file and script.parent in Path(file).parents:
                     del sys.modules[name]
         return {"losses": losses, "trace": self.trace}
 
@@ -294,14 +299,14 @@ def _call_first(cls: type, name: str, note: Callable[..., None]) -> None:
     setattr(cls, name, noted)
 
 
-def _hook_constructors(base: type, constructed: Callable[[Any, dict[str, Any]], None]) -> None:
+def _hook_constructors(base: Any, constructed: Callable[[Any, dict[str, Any]], None]) -> None:
     """Calls `constructed` once per instance of `base`, with the arguments of the outermost `__init__`.
 
     A subclass may turn the request into something else before it reaches `base` (without CUDA a
     shim may pass enabled=False on), and the request is what counts here.
     """
 
-    def hook(cls: type) -> None:
+    def hook(cls: Any) -> None:
         original = cls.__dict__.get("__init__")
         if original is None:
             return
@@ -317,19 +322,19 @@ def _hook_constructors(base: type, constructed: Callable[[Any, dict[str, Any]], 
                 constructed(self, bound.arguments)
             original(self, *args, **kwargs)
 
-        cls.__init__ = init  # type: ignore[misc]
+        cls.__init__ = init
 
-    def hook_tree(cls: type) -> None:
+    def hook_tree(cls: Any) -> None:
         hook(cls)
         for subclass in cls.__subclasses__():
             hook_tree(subclass)
 
-    def hook_new_subclass(cls: type, **kwargs: Any) -> None:
+    def hook_new_subclass(cls: Any, /, **kwargs: Any) -> None:
         super(base, cls).__init_subclass__(**kwargs)
         hook(cls)
 
     hook_tree(base)
-    base.__init_subclass__ = classmethod(hook_new_subclass)  # type: ignore[assignment]
+    base.__init_subclass__ = classmethod(hook_new_subclass)
 
 
 def main(arguments: list[str]) -> None:

@@ -1,0 +1,290 @@
+"""`amplint check` and `amplint fix`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from amplint.cli import FAILED, FINDINGS_REMAIN, UserError, complain, emit, is_terminal, wants_color
+from amplint.config import CONFIDENCES, SOCS, STYLES, TARGETS, ConfigError, Settings, load_settings
+from amplint.report import FORMATS
+
+if TYPE_CHECKING:
+    from amplint.report.frame import Look
+    from amplint.report.progress import Progress
+    from amplint.runner import FixMode, RunResult
+    from amplint.source import Source
+
+_RULES = "Codes, beginnings of codes (AMP2), names or ALL; comma-separated, repeatable."
+
+#: Options that are settings under another name; None means that the configuration decides.
+_SETTINGS = (
+    click.Option(["--select"], multiple=True, metavar="RULES", help=f"Rules to check. {_RULES}"),
+    click.Option(["--extend-select"], multiple=True, metavar="RULES", help="Rules to check as well."),
+    click.Option(["--ignore"], multiple=True, metavar="RULES", help="Rules not to check."),
+    click.Option(
+        ["--target"],
+        type=click.Choice(TARGETS),
+        help="Device to run on; auto is npu if the project depends on torch_npu.",
+    ),
+    click.Option(["--soc"], type=click.Choice(SOCS), help="Ascend chip to run on."),
+    click.Option(["--torch"], metavar="VERSION", help='Oldest torch that the code supports, or "auto".'),
+    click.Option(["--style"], type=click.Choice(STYLES), help="What fixes write: plain torch or the shim."),
+    click.Option(
+        ["--min-confidence"], type=click.Choice(CONFIDENCES), help="Leave out what is less certain."
+    ),
+    click.Option(["--preview"], is_flag=True, default=None, help="Check rules in preview as well."),
+    click.Option(
+        ["--exclude"],
+        multiple=True,
+        metavar="PATTERNS",
+        help="What to leave out, as in .gitignore, instead of what is configured.",
+    ),
+    click.Option(
+        ["--force-exclude"], is_flag=True, default=None, help="Leave them out even if PATHS names them."
+    ),
+    click.Option(["--output-format"], type=click.Choice(FORMATS), help="Format of the findings on stdout."),
+)
+
+_OTHERS = (
+    click.Option(["--fix"], is_flag=True, help="Apply the safe ports: the meaning on CUDA stays as it is."),
+    click.Option(
+        ["--repair"],
+        is_flag=True,
+        help="Apply the safe repairs as well, which change numbers because the"
+        " numbers were wrong. Implies --fix, unless --diff is given.",
+    ),
+    click.Option(["--unsafe-fixes"], is_flag=True, help="With --fix, --repair or --diff: unsafe fixes, too."),
+    click.Option(["--diff"], is_flag=True, help="Show what --fix would change as a diff; write nothing."),
+    click.Option(["--statistics"], is_flag=True, help="Count findings by rule, and what was analysed."),
+    click.Option(["--exit-zero"], is_flag=True, help="Exit with 0 even if findings remain."),
+    click.Option(["--isolated"], is_flag=True, help="Read no configuration and no dependencies."),
+    click.Option(["--config"], metavar="FILE", help="Configuration to use instead of the nearest one."),
+    click.Option(["--no-cache"], is_flag=True, help="Neither read nor write the cache."),
+    click.Option(["--stdin-filename"], metavar="NAME", help="What the code on stdin is called (PATHS is -)."),
+    click.Option(["-q", "--quiet"], is_flag=True, help="Findings only: no summary, no progress bar."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options that are no settings."""
+
+    fix: bool
+    repair: bool
+    unsafe_fixes: bool
+    diff: bool
+    statistics: bool
+    exit_zero: bool
+    isolated: bool
+    config: str | None
+    no_cache: bool
+    stdin_filename: str | None
+    quiet: bool
+
+    @property
+    def mode(self) -> FixMode:
+        """Which fixes the run applies."""
+        from amplint.runner import FixMode
+
+        return FixMode(
+            ports=self.fix or self.repair or self.diff,
+            repairs=self.repair,
+            unsafe=self.unsafe_fixes,
+            write=(self.fix or self.repair) and not self.diff,
+        )
+
+
+def _command(name: str, text: str, *, fix: bool) -> click.Command:
+    return click.Command(
+        name,
+        params=[click.Argument(["paths"], nargs=-1, metavar="[PATHS]..."), *_OTHERS, *_SETTINGS],
+        callback=partial(_run, always_fix=fix),
+        help=text,
+    )
+
+
+def _run(paths: tuple[str, ...], always_fix: bool, **values: Any) -> None:
+    """Check what the command line says, print the result, and exit."""
+    overrides = {name: values.pop(name) for name in [option.name or "" for option in _SETTINGS]}
+    values["fix"] = values["fix"] or always_fix
+    options = _Options(**values)
+    paths = paths or (".",)
+    _refuse_contradictions(paths, options, overrides)
+    settings = _settings(paths, options, overrides)
+    stdin = _read_stdin(options) if paths == ("-",) else None
+    result = _checked([Path(path) for path in paths], settings, options, stdin)
+    if options.diff:
+        _print_diffs(result)
+    elif stdin is not None and options.mode.write:
+        emit(_fixed(stdin, result))
+    elif settings.output_format == "json":
+        from amplint.report import json
+
+        emit(json.render(result))
+    else:
+        emit(_report(result, options, _look(sys.stdout)))
+    _print_to_stderr(result, options, settings, stdin)
+    click.get_current_context().exit(_exit_code(result, options))
+
+
+def _refuse_contradictions(paths: Sequence[str], options: _Options, overrides: dict[str, Any]) -> None:
+    if "" in paths:  # an unset shell variable, which must not mean the working directory
+        raise click.UsageError("a path is empty")
+    if "-" in paths and len(paths) > 1:
+        raise click.UsageError("the path - stands alone")
+    if options.stdin_filename is not None and "-" not in paths:
+        raise click.UsageError("--stdin-filename goes with the path -")
+    if overrides["select"] and not _split(overrides["select"]):
+        raise click.UsageError("--select names no rule")
+    if overrides["output_format"] == "json" and (options.diff or ("-" in paths and options.mode.write)):
+        raise click.UsageError("--output-format json: the diff or the fixed code already takes stdout")
+
+
+def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]) -> Settings:
+    """Settings for the first path; UserError when they cannot be used."""
+    for name, value in overrides.items():
+        if isinstance(value, tuple):
+            overrides[name] = _split(value) if value else None
+    start = options.stdin_filename or "." if paths[0] == "-" else paths[0]
+    config = None if options.config is None else Path(options.config)
+    try:
+        settings = load_settings(
+            Path(start), isolated=options.isolated, config_file=config, overrides=overrides
+        )
+    except ConfigError as error:
+        raise UserError(str(error)) from error
+    if settings.output_format not in FORMATS:
+        source = settings.source_of("output_format")
+        raise UserError(
+            f"{source}: output-format: {settings.output_format!r} cannot be written yet,"
+            f" only {' and '.join(FORMATS)}"
+        )
+    return settings
+
+
+def _split(values: Sequence[str]) -> tuple[str, ...]:
+    parts = (part.strip() for value in values for part in value.split(","))
+    return tuple(part for part in parts if part)
+
+
+def _read_stdin(options: _Options) -> Source:
+    """The code on stdin. UserError when it is no Python text."""
+    from amplint.discover import display_name
+    from amplint.source import SourceError, source_from_bytes
+
+    name = options.stdin_filename
+    shown = display_name(Path(name), Path.cwd()) if name else "-"
+    try:
+        return source_from_bytes(sys.stdin.buffer.read(), shown)
+    except SourceError as error:
+        raise UserError(str(error)) from error
+
+
+def _checked(paths: Sequence[Path], settings: Settings, options: _Options, stdin: Source | None) -> RunResult:
+    """The run itself, behind a progress bar where somebody can see it."""
+    from amplint import runner
+    from amplint.registry import NoRules, UnknownRule
+
+    try:
+        with _progress(options, stdin) as progress:
+            return runner.run(
+                [] if stdin is not None else paths,
+                settings,
+                fix=options.mode,
+                cwd=Path.cwd(),
+                stdin=stdin,
+                progress=None if progress is None else progress.update,
+            )
+    except (UnknownRule, NoRules) as error:
+        raise UserError(str(error)) from error
+
+
+def _progress(options: _Options, stdin: Source | None) -> AbstractContextManager[Progress | None]:
+    if options.quiet or stdin is not None or not is_terminal(sys.stderr):
+        return nullcontext()
+    from amplint.report.progress import Progress
+
+    return Progress()
+
+
+def _look(stream: TextIO) -> Look:
+    from amplint.report.frame import Look
+
+    return Look(wants_color(stream), stream.encoding)
+
+
+def _report(result: RunResult, options: _Options, look: Look) -> str:
+    from amplint.report import text
+
+    counts = text.statistics(result) if options.statistics else ""
+    return text.render(result, look) + counts + ("" if options.quiet else text.summary(result, options.mode))
+
+
+def _print_diffs(result: RunResult) -> None:
+    from amplint.report import diff
+
+    for change in result.changes:
+        if is_terminal(sys.stdout):
+            emit(diff.colored_file_diff(change, _look(sys.stdout)))
+        else:
+            emit(diff.file_diff(change))
+
+
+def _fixed(stdin: Source, result: RunResult) -> bytes:
+    """The code from stdin after the fixes. UserError when its encoding has no bytes for it."""
+    from amplint.source import SourceError
+
+    try:
+        return stdin.encode(result.changes[0].new_text) if result.changes else stdin.data
+    except SourceError as error:
+        raise UserError(str(error)) from error
+
+
+def _print_to_stderr(result: RunResult, options: _Options, settings: Settings, stdin: Source | None) -> None:
+    """Failures, and what belongs to the report when something else took stdout."""
+    from amplint.report import text
+
+    look = _look(sys.stderr)
+    if options.diff:
+        counts = text.statistics(result) if options.statistics else ""
+        complain(counts + ("" if options.quiet else text.summary(result, options.mode)))
+    elif stdin is not None and options.mode.write:
+        complain(_report(result, options, look))
+    elif settings.output_format == "json" and options.statistics:
+        complain(text.statistics(result))
+    for problem in result.problems:
+        complain(text.problem(problem, look))
+    for line in text.internal_errors(result.internal_errors, look):
+        complain(line)
+    if not (result.files or result.problems or options.quiet):
+        complain("warning: no Python files found")
+
+
+def _exit_code(result: RunResult, options: _Options) -> int:
+    if result.internal_errors or result.problems:
+        return FAILED
+    if (result.findings or (options.diff and result.changes)) and not options.exit_zero:
+        return FINDINGS_REMAIN
+    return 0
+
+
+check = _command(
+    "check",
+    "Find mixed-precision bugs and CUDA-only AMP code in PATHS: files and folders, by default the working"
+    " directory, or - for code on stdin.",
+    fix=False,
+)
+fix = _command(
+    "fix",
+    "Make AMP code device-agnostic: `amplint check --fix`. Without --repair, what the code computes on CUDA"
+    " stays as it is. Code on stdin (-) comes back on stdout, and the report on stderr.",
+    fix=True,
+)

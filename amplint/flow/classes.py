@@ -1,0 +1,115 @@
+"""The classes of one file: who inherits from whom, and which function a method call reaches."""
+
+from __future__ import annotations
+
+from amplint.model import ir
+from amplint.model.module import ModuleModel
+
+#: Bases whose methods never touch a scaler of the subclass.
+_INERT = (
+    "builtins.",
+    "abc.",
+    "typing.",
+    "enum.",
+    "torch.nn.Module",
+    "torch.nn.modules.module.Module",
+    "torch.utils.data.",
+    "torch.optim.",
+    "torch.autograd.",
+    "unittest.",
+)
+LIGHTNING = (
+    "pytorch_lightning.LightningModule",
+    "pytorch_lightning.core.LightningModule",
+    "lightning.LightningModule",
+    "lightning.pytorch.LightningModule",
+    "lightning.pytorch.core.LightningModule",
+)
+
+
+class Classes:
+    """Inheritance and method resolution within one file."""
+
+    def __init__(self, model: ModuleModel) -> None:
+        self.by_name: dict[str, ir.Class] = model.classes
+        self._prefixes = tuple(dict.fromkeys((f"{model.names.module_name or '__main__'}.", "__main__.")))
+        self._methods = {name: dict(found.methods) for name, found in self.by_name.items()}
+        self._bases = {name: self._local_bases(found) for name, found in self.by_name.items()}
+
+    def local(self, names: tuple[str, ...]) -> str | None:
+        """The qualname in this file of something that can only be defined here."""
+        for name in names[:1] if len(names) == 1 else ():
+            for prefix in self._prefixes:
+                if name.startswith(prefix):
+                    return name[len(prefix) :]
+        return None
+
+    def klass(self, names: tuple[str, ...]) -> str | None:
+        """The class of this file that `names` denote."""
+        found = self.local(names)
+        return found if found in self.by_name else None
+
+    def _local_bases(self, found: ir.Class) -> tuple[str, ...]:
+        return tuple(base for names in found.bases if (base := self.local(names)) in self.by_name and base)
+
+    def order(self, name: str) -> tuple[str, ...]:
+        """`name` and its bases of this file, nearest first."""
+        found: dict[str, None] = {}
+        stack = [name]
+        while stack:
+            current = stack.pop()
+            if current not in found:
+                found[current] = None
+                stack.extend(reversed(self._bases.get(current, ())))
+        return tuple(found)
+
+    def top(self, name: str) -> str:
+        """The outermost base of this file: all classes of one family share their attributes' paths."""
+        seen = {name}
+        while bases := self._bases.get(name):
+            if bases[0] in seen:
+                break
+            name = bases[0]
+            seen.add(name)
+        return name
+
+    def foreign(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """The names of every base, near or far, that this file does not define."""
+        return tuple(
+            base
+            for klass in self.order(name)
+            for base in self.by_name[klass].bases
+            if self.klass(base) is None
+        )
+
+    def is_open(self, name: str) -> bool:
+        """Whether methods that this file does not show may do anything to the attributes."""
+        return any(not base or not base[0].startswith(_INERT) for base in self.foreign(name))
+
+    def is_lightning(self, name: str) -> bool:
+        """Whether this is a LightningModule."""
+        return any(candidate in LIGHTNING for base in self.foreign(name) for candidate in base)
+
+    def method(self, name: str, method: str) -> str | None:
+        """The function that `method` of an instance of `name` reaches in this file."""
+        for klass in self.order(name):
+            found = self._methods[klass].get(method)
+            if found is not None:
+                return found
+        return None
+
+    def above(self, name: str, method: str) -> str | None:
+        """The function that `super().method` reaches from a method of `name`."""
+        for klass in self.order(name)[1:]:
+            found = self._methods[klass].get(method)
+            if found is not None:
+                return found
+        return None
+
+    def overrides(self, name: str, method: str) -> tuple[str, ...]:
+        """The functions of subclasses in this file that replace `method` of `name`."""
+        return tuple(
+            self._methods[klass][method]
+            for klass in self.by_name
+            if klass != name and method in self._methods[klass] and name in self.order(klass)
+        )

@@ -1,0 +1,170 @@
+"""The protocol program: what remains of a function once only the scaler protocol and its guards are kept.
+
+It is the function's summary: frozen, made of strings, numbers and tuples, and independent of who calls it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from amplint.flow.conditions import Formula, Path, Term
+
+# -- values that a variable may be known to hold -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The same value as `term`."""
+
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True exactly where `formula` holds (as far as branches can see)."""
+
+    formula: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A scaler where `present` holds, else None; it scales where `enabled` holds."""
+
+    present: Formula
+    enabled: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A loss that `scalers` have multiplied by their scale."""
+
+    scalers: tuple[Path, ...]
+
+
+Value = Union[Alias, Flag, Made, Scaled]
+
+# -- nodes -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """`path = value`; None is a value that nothing is known about."""
+
+    path: Path
+    value: Value | None
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Gradients of a loss: scaled by `scalers`, or by whatever the variables in `losses` are scaled by."""
+
+    scalers: tuple[Path, ...]
+    losses: tuple[Path, ...]
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManualBackward:
+    """`self.manual_backward(loss)`: the framework's own scaler scales."""
+
+    owner: Path
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Gradients are bounded; `params` are the modules whose parameters they belong to, None if that is not known."""
+
+    params: tuple[Path, ...] | None
+    how: str
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Descale:
+    """Gradients are divided by the loss scale by hand."""
+
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a call as far as it matters here."""
+
+    keyword: str | None
+    star: str
+    value: Value | None
+    #: Paths that the callee gets hold of.
+    handed: tuple[Path, ...]
+    #: Functions of this file that the callee may call.
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """A call. `receiver` is what the method is called on; `target` the path called, for plain calls."""
+
+    receiver: Path | None
+    method: str
+    arguments: tuple[Argument, ...]
+    site: int
+    #: The function of this file that is called, where that is plain.
+    function: str | None = None
+    #: `super().method()` of this class.
+    above: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """`then` where `test` holds, else `orelse`."""
+
+    test: Formula
+    then: Program
+    orelse: Program
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`body` any number of times; `test` guards each round, `start` runs at its beginning."""
+
+    test: Formula | None
+    start: Program
+    body: Program
+    orelse: Program
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`try`: each handler may be entered from anywhere in `body`."""
+
+    body: Program
+    handlers: tuple[Program, ...]
+    orelse: Program
+    final: Program
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of `arms` (a match statement)."""
+
+    arms: tuple[Program, ...]
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """`kind` is return, raise, break or continue."""
+
+    kind: str
+    site: int
+
+
+Node = Union[
+    Assign, Backward, ManualBackward, Clip, Descale, Invoke, Branch, Loop, Attempt, Choice, Exit
+]
+Program = tuple[Node, ...]

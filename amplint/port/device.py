@@ -1,0 +1,137 @@
+"""Calls of the device-agnostic AMP API that name CUDA, or no device at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from amplint.finding import Applicability, Edit, Fix, FixKind, Span
+from amplint.model.guards import guard
+from amplint.model.names import string_value
+from amplint.port.edits import CannotEdit
+from amplint.port.spelling import Spelling
+from amplint.rule import Context
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProblem:
+    """One call whose device is wrong or absent."""
+
+    #: Qualified name of what is called.
+    function: str
+    #: Whether the call opens a region with `enabled=False`.
+    disables: bool
+    fix: Callable[[], Fix | str]
+
+
+def calls_of(ctx: Context, names: Sequence[str]) -> Iterator[tuple[cst.Call, str]]:
+    """Calls that can only mean one of `names` (each with the name), in the order of the text."""
+    for call in ctx.model.tree.of_type(cst.Call):
+        found = ctx.model.names.resolve(call.func)
+        if found and all(name in names for name in found):
+            yield call, found[0]
+
+
+def hardcoded(
+    ctx: Context, names: Sequence[str], *, position: int | None
+) -> Iterator[tuple[cst.Call, DeviceProblem]]:
+    """Unguarded calls of `names`, or partials of them, whose device is the literal "cuda".
+
+    `position` is the place of the device among positional arguments, None for keyword only. The node reported
+    at is the call.
+    """
+    for call, name, skip in _calls_and_partials(ctx, names):
+        arg = _device_argument(call, position, skip)
+        if arg is None or string_value(arg.value) != "cuda" or guard(ctx.model, call) is not None:
+            continue
+        yield call, DeviceProblem(name, _disables(call), partial(_replace, ctx, call, arg, name))
+
+
+def without_device(
+    ctx: Context, names: Sequence[str], *, position: int, kind: FixKind = FixKind.PORT
+) -> Iterator[tuple[cst.Call, DeviceProblem]]:
+    """Unguarded calls of `names` that give no device."""
+    for call, name in calls_of(ctx, names):
+        positional = [arg for arg in call.args if arg.keyword is None]
+        if any(arg.star for arg in call.args) or _device_argument(call, position, 0) is not None or positional:
+            continue
+        if guard(ctx.model, call) is None:
+            yield call, DeviceProblem(name, _disables(call), partial(_insert, ctx, call, name, kind))
+
+
+def device_edits(ctx: Context, node: cst.CSTNode) -> tuple[str, tuple[Edit, ...]]:
+    """The expression for the device type at `node` and the edits it needs. Raises `CannotEdit`."""
+    return Spelling(ctx.model, ctx.settings).device(ctx.model.names.scope_of(node))
+
+
+def _calls_and_partials(ctx: Context, names: Sequence[str]) -> Iterator[tuple[cst.Call, str, int]]:
+    """Calls with the number of leading arguments that are not the function's own."""
+    for call in ctx.model.tree.of_type(cst.Call):
+        if ctx.model.names.is_name(call.func, "functools.partial"):
+            if not call.args or call.args[0].star or call.args[0].keyword is not None:
+                continue
+            found = ctx.model.names.resolve(call.args[0].value)
+            if found and all(name in names for name in found):
+                yield call, found[0], 1
+            continue
+        found = ctx.model.names.resolve(call.func)
+        if found and all(name in names for name in found):
+            yield call, found[0], 0
+
+
+def _device_argument(call: cst.Call, position: int | None, skip: int) -> cst.Arg | None:
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value in ("device_type", "device"):
+            return arg
+    if position is None or len(call.args) <= position + skip:
+        return None
+    arg = call.args[position + skip]
+    return arg if arg.keyword is None and not arg.star else None
+
+
+def _disables(call: cst.Call) -> bool:
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value == "enabled":
+            return isinstance(arg.value, cst.Name) and arg.value.value == "False"
+    return False
+
+
+def _replace(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix | str:
+    try:
+        device, edits = device_edits(ctx, call)
+        extra = _dtype(ctx, call, name)
+    except CannotEdit as error:
+        return str(error)
+    text = f"{device}, {extra}" if extra else device
+    edit = Edit(ctx.model.tree.span(arg.value), text)
+    message = 'take the device type of the accelerator instead of "cuda"'
+    return Fix(FixKind.PORT, Applicability.SAFE, message, (edit, *edits))
+
+
+def _insert(ctx: Context, call: cst.Call, name: str, kind: FixKind) -> Fix | str:
+    try:
+        device, edits = device_edits(ctx, call)
+    except CannotEdit as error:
+        return str(error)
+    tree = ctx.model.tree
+    text = f"{device}, " if call.args else device
+    start = tree.span(call.args[0]).start if call.args else tree.span(call).end - 1
+    edit = Edit(Span(start, start), text)
+    return Fix(kind, Applicability.SAFE, "pass the device type of the accelerator", (edit, *edits))
+
+
+def _dtype(ctx: Context, call: cst.Call, name: str) -> str:
+    """`dtype=torch.float16` where an enabled region leaves it to the device's default; else ""."""
+    if name != "torch.autocast" or _disables(call):
+        return ""
+    positional = [arg for arg in call.args if arg.keyword is None]
+    if ctx.model.names.is_name(call.func, "functools.partial"):
+        positional = positional[1:]
+    given = any(arg.keyword is not None and arg.keyword.value == "dtype" for arg in call.args)
+    if given or len(positional) > 1 or any(arg.star for arg in call.args):
+        return ""
+    torch = Spelling(ctx.model, ctx.settings).module("torch", ctx.model.names.scope_of(call))[0]
+    return f"dtype={torch}.float16"

@@ -1,0 +1,218 @@
+"""One fix per symbol and module: every use rewritten and its imports removed, or nothing and the reason.
+
+A fix that rewrites some uses of a class and leaves others would break `isinstance` between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from amplint.finding import Applicability, Edit, Fix, FixKind, ImportRemoval
+from amplint.model.names import Binding
+from amplint.port.edits import CannotEdit, in_order
+from amplint.port.rewrite import Rewriter
+from amplint.port.symbols import MODULE, Symbol, Use, symbols, uses
+from amplint.rule import Context
+
+
+@dataclass(slots=True)
+class _Planned:
+    """What becomes of one use."""
+
+    use: Use
+    edits: tuple[Edit, ...] = ()
+    #: Why this use stays as it is.
+    reason: str | None = None
+    #: The code calls something that cannot be seen, so the rewrite is a judgement.
+    unsafe: bool = False
+
+
+@dataclass(slots=True)
+class PortPlan:
+    """All uses of `torch.cuda.amp` in one module and what each becomes."""
+
+    ctx: Context
+    planned: list[_Planned] = field(default_factory=list)
+    _fixes: dict[str, Fix | str] = field(default_factory=dict)
+
+    @property
+    def uses(self) -> list[Use]:
+        """Every unguarded use, in the order of the text."""
+        return [planned.use for planned in self.planned]
+
+    def fix(self, use: Use) -> Fix | str:
+        """The fix that ports the symbol of `use` in this module, or why there is none."""
+        name = use.symbol.name
+        if name not in self._fixes:
+            self._fixes[name] = self._symbol_fix(use.symbol)
+        return self._fixes[name]
+
+    # -- fixes -----------------------------------------------------------------------------------------------
+
+    def _symbol_fix(self, symbol: Symbol) -> Fix | str:
+        if symbol.name not in symbols():
+            return self._module_fix(symbol)
+        mine = [p for p in self.planned if p.use.symbol.name == symbol.name]
+        active = [p for p in mine if self._is_active(p.use)]
+        stuck = next((p for p in active if p.reason is not None and not p.use.is_import), None)
+        if stuck is not None:
+            return self._because(stuck)
+        edits = [edit for p in active if not p.use.is_import for edit in p.edits]
+        removals: list[ImportRemoval] = []
+        left: str | None = None
+        for p in active:
+            if p.use.is_import:
+                made = self._import_fix(p, {symbol.name})
+                if isinstance(made, str):
+                    left = left or made
+                else:
+                    edits.extend(made[0])
+                    removals.extend(made[1])
+        removals = _united(removals)
+        edits.extend(edit for removal in removals for edit in removal.edits())
+        if not edits:
+            return left or "nothing is left to rewrite"
+        if left is not None and all(p.use.is_import for p in active):
+            return left
+        unsafe = any(p.unsafe for p in active)
+        applicability = Applicability.UNSAFE if unsafe else Applicability.SAFE
+        target = self._target(symbol)
+        return Fix(
+            FixKind.PORT,
+            applicability,
+            f"replace {symbol.name} by {target}",
+            in_order(edits),
+            tuple(removals),
+        )
+
+    def _module_fix(self, symbol: Symbol) -> Fix | str:
+        """The fix for the module itself, or for a part of it that has no replacement."""
+        mine = [p for p in self.planned if p.use.symbol.name == symbol.name and self._is_active(p.use)]
+        stuck = next((p for p in mine if not p.use.is_import), None)
+        if stuck is not None and (stuck.reason is not None or symbol.name != MODULE):
+            return stuck.reason or f"{symbol.name} has no device-agnostic replacement"
+        edits = [edit for p in mine if not p.use.is_import for edit in p.edits]
+        removals: list[ImportRemoval] = []
+        for p in mine:
+            if not p.use.is_import:
+                continue
+            through = self._through(p.use.binding)
+            for other in through:
+                if other.reason is not None:
+                    return self._because(other)
+                made = self.fix(other.use) if other.use.symbol.name in symbols() else None
+                if isinstance(made, str):
+                    return made
+            made_import = self._import_fix(p, {other.use.symbol.name for other in through} | {symbol.name})
+            if isinstance(made_import, str):
+                return made_import
+            edits.extend(edit for other in through for edit in other.edits)
+            edits.extend(made_import[0])
+            removals.extend(made_import[1])
+        removals = _united(removals)
+        edits.extend(edit for removal in removals for edit in removal.edits())
+        if not edits:
+            return "nothing is left to rewrite"
+        unsafe = any(p.unsafe for p in self.planned)
+        applicability = Applicability.UNSAFE if unsafe else Applicability.SAFE
+        message = f"replace {symbol.name} by {self._target(symbol)}"
+        return Fix(FixKind.PORT, applicability, message, in_order(edits), tuple(removals))
+
+    def _target(self, symbol: Symbol) -> str:
+        rewriter = Rewriter(self.ctx)
+        if rewriter.spelling.is_shim and (symbol.shim or symbol.name == MODULE):
+            return f"{self.ctx.settings.shim_module}.{symbol.shim}".rstrip(".")
+        return symbol.new or "the device-agnostic API"
+
+    def _because(self, planned: _Planned) -> str:
+        row = self.ctx.model.source.position(self.ctx.model.tree.span(planned.use.node).start).row
+        return f"line {row}: {planned.reason}"
+
+    def _is_active(self, use: Use) -> bool:
+        return self.ctx.is_active(use.symbol.code, use.node)
+
+    # -- imports ---------------------------------------------------------------------------------------------
+
+    def _import_fix(
+        self, planned: _Planned, fixed: set[str]
+    ) -> tuple[tuple[Edit, ...], tuple[ImportRemoval, ...]] | str:
+        """Remove one import whose users are all fixed along with `fixed` symbols, or say why it stays."""
+        use = planned.use
+        if planned.reason is not None:
+            return planned.reason
+        if use.binding is None or not isinstance(use.node, cst.ImportAlias):
+            return "names from a star import cannot be told apart"
+        for other in self._through(use.binding):
+            if other.use.symbol.name not in fixed or not self._is_active(other.use):
+                return f"line {self._row(other.use.node)} still uses {use.binding.name}"
+            if other.reason is not None:
+                return self._because(other)
+        loose = self._unplanned(use.binding)
+        if loose is not None:
+            return f"line {self._row(loose)} still uses {use.binding.name}"
+        try:
+            removal = Rewriter(self.ctx).spelling.imports.remove(use.node)
+        except CannotEdit as error:
+            return str(error)
+        return planned.edits, (removal,)
+
+    def _through(self, binding: Binding | None) -> list[_Planned]:
+        """The uses that reach the API through this import."""
+        if binding is None:
+            return []
+        return [
+            p
+            for p in self.planned
+            if not p.use.is_import
+            and p.use.binding is not None
+            and (p.use.binding.name, p.use.binding.scope) == (binding.name, binding.scope)
+        ]
+
+    def _unplanned(self, binding: Binding) -> cst.CSTNode | None:
+        """A use of the imported name that no plan covers (it is guarded, or stored to)."""
+        if binding.name == "torch":
+            return None  # `torch` itself stays bound
+        tree = self.ctx.model.tree
+        covered = {id(p.use.node) for p in self._through(binding)}
+        for reference in self.ctx.model.names.references:
+            if reference.root.value != binding.name or reference.scope.owner(binding.name) is not binding.scope:
+                continue
+            if not any(id(node) in covered for node in tree.within(reference.node)):
+                return reference.node
+        return None
+
+    def _row(self, node: cst.CSTNode) -> int:
+        return self.ctx.model.source.position(self.ctx.model.tree.span(node).start).row
+
+
+def plan(ctx: Context) -> PortPlan:
+    """The plan of one module, made once."""
+    made = ctx.memo.get("port-plan")
+    if not isinstance(made, PortPlan):
+        made = ctx.memo["port-plan"] = _made(ctx)
+    return made
+
+
+def _made(ctx: Context) -> PortPlan:
+    rewriter = Rewriter(ctx)
+    result = PortPlan(ctx)
+    for use in uses(ctx.model):
+        planned = _Planned(use)
+        try:
+            made = rewriter.rewrite(use)
+            planned.edits, planned.unsafe = made.edits, made.unsafe
+        except CannotEdit as error:
+            planned.reason = str(error)
+        result.planned.append(planned)
+    return result
+
+
+def _united(removals: list[ImportRemoval]) -> list[ImportRemoval]:
+    """One removal per statement."""
+    found: dict[object, ImportRemoval] = {}
+    for removal in removals:
+        earlier = found.get(removal.lines)
+        found[removal.lines] = removal if earlier is None else earlier.merged(removal)
+    return list(found.values())

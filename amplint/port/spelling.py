@@ -1,0 +1,107 @@
+"""How device-agnostic AMP is written under a style and a minimum torch release."""
+
+from __future__ import annotations
+
+from amplint.config import Settings
+from amplint.finding import Edit
+from amplint.model.module import ModuleModel
+from amplint.model.names import Scope
+from amplint.port.edits import CannotEdit, ImportEditor
+from amplint.port.symbols import Symbol
+
+#: The first release in which `current_accelerator()` returns None, rather than raising, without an accelerator.
+_ACCELERATOR = (2, 7)
+#: The first release with `torch.autocast`.
+_AUTOCAST = (1, 10)
+
+_COMMENT = '# Device type for AMP; "cuda" without an accelerator, so that AMP stays disabled there.'
+
+
+class Spelling:
+    """Writes one module's ports; remembers which imports and names the module needs for them."""
+
+    def __init__(self, model: ModuleModel, settings: Settings) -> None:
+        self.model = model
+        self.settings = settings
+        self.imports = ImportEditor(model)
+        self.is_shim = settings.effective_style == "shim"
+
+    # -- pieces of code; each returns (text, edits that make it valid) ------------------------------------------
+
+    def module(self, name: str, scope: Scope) -> tuple[str, tuple[Edit, ...]]:
+        """A whole module (`torch`, `functools`) as written in `scope`, importing it when nothing does yet."""
+        bound = self.imports.bound_module(name, scope)
+        if bound is not None:
+            return bound, ()
+        if not self.imports.is_free(name):
+            raise CannotEdit(f"the name {name!r} means something else here")
+        return name, (self.imports.add_import(f"import {name}"),)
+
+    def torch_name(self, qualified: str, since: tuple[int, int], scope: Scope) -> tuple[str, tuple[Edit, ...]]:
+        """`torch.amp.GradScaler` and the like. Raises `CannotEdit` when the minimum torch is older."""
+        if self.settings.torch < since:
+            have = ".".join(map(str, self.settings.torch))
+            want = ".".join(map(str, since))
+            raise CannotEdit(
+                f'{qualified} exists from torch {want} on, the project supports {have}; use style = "shim"'
+            )
+        root, edits = self.module("torch", scope)
+        return root + qualified.removeprefix("torch"), edits
+
+    def device(self, scope: Scope) -> tuple[str, tuple[Edit, ...]]:
+        """The expression for the device type to use for AMP."""
+        if self.is_shim:
+            root, edits = self.shim(scope)
+            return f"{root}.device_type()", edits
+        if self.settings.torch < _AUTOCAST:
+            raise CannotEdit('torch.autocast exists from torch 1.10 on; use style = "shim"')
+        root, edits = self.module("torch", self.model.names.module_scope)
+        value = self._device_value(root)
+        name = self._defined(value, scope)
+        if name is not None:
+            return name, ()
+        name = next(n for n in _device_names() if self.imports.is_free(n))
+        uses = [r.node for r in self.model.names.references]
+        line = self.imports.define((_COMMENT, f"{name} = {value}"), uses[:0])
+        return name, (*edits, line)
+
+    def _device_value(self, torch: str) -> str:
+        if self.settings.torch >= _ACCELERATOR:
+            return f'getattr({torch}.accelerator.current_accelerator(check_available=True), "type", "cuda")'
+        return f'"npu" if hasattr({torch}, "npu") and {torch}.npu.is_available() else "cuda"'
+
+    def _defined(self, value: str, scope: Scope) -> str | None:
+        """The module-level name that already holds exactly this value."""
+        top = self.model.names.module_scope
+        for name, bindings in top.bindings.items():
+            only = bindings[0]
+            if len(bindings) == 1 and only.kind == "assign" and only.value is not None:
+                if self.model.tree.code(only.value) == value and scope.owner(name) is top:
+                    return name
+        return None
+
+    def shim(self, scope: Scope) -> tuple[str, tuple[Edit, ...]]:
+        """The shim module as written in `scope`, importing it when nothing does yet."""
+        package, _, last = self.settings.shim_module.rpartition(".")
+        top = self.model.names.module_scope
+        for name, bindings in top.bindings.items():
+            if all(
+                b.kind == "import" and self.model.names.absolute(b.origin or "") == self.settings.shim_module
+                for b in bindings
+            ):
+                if scope.owner(name) is top:
+                    return name, ()
+        name = next(n for n in (last, f"amp_{last.strip('_')}", f"_amplint_{last}") if self.imports.is_free(n))
+        text = f"from {package} import {last}" if package else f"import {last}"
+        if name != last:
+            text += f" as {name}"
+        return name, (self.imports.add_import(text),)
+
+    def shim_import(self, symbol: Symbol, bound: str) -> Edit:
+        """Import one name of the shim under the name that the module knows it by."""
+        alias = "" if bound == symbol.shim else f" as {bound}"
+        return self.imports.add_import(f"from {self.settings.shim_module} import {symbol.shim}{alias}")
+
+
+def _device_names() -> list[str]:
+    return ["AMP_DEVICE", "AMP_DEVICE_TYPE", *(f"AMP_DEVICE_{n}" for n in range(2, 100))]

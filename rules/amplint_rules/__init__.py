@@ -1,0 +1,29 @@
+"""The built-in rules: one small module and one page each, in folders by family."""
+
+from __future__ import annotations
+
+import sys
+
+from amplint.registry import load_rules
+from amplint.rule import Rule
+
+#: Modules of this package with a `RULE`, in order of code.
+MODULES = (
+    "amp_api.cuda_amp_autocast",
+    "amp_api.cuda_amp_grad_scaler",
+    "amp_api.cuda_custom_fwd_bwd",
+    "amp_api.autocast_hardcoded_cuda",
+    "amp_api.grad_scaler_default_device",
+    "amp_api.cuda_amp_module",
+    "amp_api.grad_scaler_positional",
+    "amp_api.autocast_positional_bool",
+    "amp_api.autocast_missing_device_type",
+    # "scaler.clip_before_unscale",
+    "values.with_and",
+    "about_run.syntax_error",
+)
+
+
+def rules() -> tuple[Rule, ...]:
+    """Every built-in rule."""
+    return load_rules(sys.modules[__name__], MODULES)

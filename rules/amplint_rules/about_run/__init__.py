@@ -1,0 +1,1 @@
+"""AMP9: about the run itself."""

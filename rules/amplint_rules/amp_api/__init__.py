@@ -1,0 +1,1 @@
+"""AMP1: the CUDA-only AMP API."""

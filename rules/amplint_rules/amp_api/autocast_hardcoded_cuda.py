@@ -1,0 +1,34 @@
+"""`torch.autocast("cuda", ..)`: the device-agnostic API with the device written into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Severity
+from amplint.port.device import hardcoded
+from amplint.rule import Context, Report, Rule
+
+_AUTOCAST = ("torch.autocast",)
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report calls (and partials) of torch.autocast whose device is the literal "cuda"."""
+    for call, literal in hardcoded(ctx, _AUTOCAST, position=0):
+        if literal.disables:
+            effect = "it does not disable an NPU region around it, so what it protects computes in low precision"
+        else:
+            effect = "on NPU the region does nothing and everything computes in fp32"
+        yield Report(call, f'torch.autocast("cuda"): {effect}', fix=literal.fix)
+
+
+RULE = Rule(
+    code="AMP104",
+    name="autocast-hardcoded-cuda",
+    summary='torch.autocast has the device "cuda" written into it',
+    severity=Severity.WARNING,
+    npu_severity=Severity.ERROR,
+    check=check,
+    words=("autocast",),
+    fixable="sometimes",
+    module=__name__,
+)

@@ -1,0 +1,33 @@
+"""`torch.amp.GradScaler()` without a device means CUDA, and disables itself elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Severity
+from amplint.port.device import hardcoded, without_device
+from amplint.rule import Context, Report, Rule
+
+_SCALER = ("torch.amp.GradScaler",)
+_EFFECT = "on NPU the scaler warns once, disables itself, and fp16 gradients underflow"
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report constructions without a device or with the literal "cuda"."""
+    for call, literal in hardcoded(ctx, _SCALER, position=0):
+        yield Report(call, f'torch.amp.GradScaler("cuda"): {_EFFECT}', fix=literal.fix)
+    for call, missing in without_device(ctx, _SCALER, position=0):
+        yield Report(call, f"torch.amp.GradScaler without a device means CUDA: {_EFFECT}", fix=missing.fix)
+
+
+RULE = Rule(
+    code="AMP105",
+    name="grad-scaler-default-device",
+    summary='torch.amp.GradScaler is made without a device, or for "cuda" only',
+    severity=Severity.WARNING,
+    npu_severity=Severity.ERROR,
+    check=check,
+    words=("GradScaler",),
+    fixable="sometimes",
+    module=__name__,
+)

@@ -1,0 +1,1 @@
+"""AMP3: precision of values, and the contexts that decide it."""
