@@ -1,9 +1,7 @@
 """Paths to files: what a run looks at, in an order that depends on nothing but the paths.
 
 Ignore files mean here what they mean to git: an entry is matched by itself, the last matching pattern of the
-deepest ignore file decides, and nothing below an ignored folder is looked at. The matching is our own:
-pathspec costs 90 us a path and 60 ms of import, raises on lines that git skips, and cannot say that `foo/**`
-ignores what is in `foo` but not `foo` itself, on which a later `!foo/keep.py` depends.
+deepest ignore file decides, and nothing below an ignored folder is looked at. pathspec does the matching.
 """
 
 from __future__ import annotations
@@ -11,12 +9,19 @@ from __future__ import annotations
 import os
 import re
 import stat
+import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amplint.config import Settings
 from amplint.source import SourceError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 #: What a folder is searched for; a file that is named explicitly may be called anything.
 SUFFIXES = (".py", ".pyi")
@@ -91,170 +96,62 @@ class IgnorePatterns:
     """The patterns of one ignore file, in the syntax of gitignore, relative to the folder `base`."""
 
     def __init__(self, patterns: Iterable[str], base: str) -> None:
-        """Compile `patterns`; lines that git would skip (blank, comments, malformed) are skipped."""
+        """Take `patterns`; they are compiled when they are first needed."""
+        self._lines = [line for line in patterns if line.strip()]
         self._base = base
-        self._prefix = base if base.endswith(os.sep) else base + os.sep
-        #: By name or by path from the base, for patterns without wildcards: most of them.
-        self._names: dict[str, list[_Pattern]] = {}
-        self._paths: dict[str, list[_Pattern]] = {}
-        self._globs: list[_Pattern] = []
-        for index, line in enumerate(patterns):
-            pattern = _compile(index, line)
-            if pattern is None:
-                continue
-            if pattern.regex is not None:
-                self._globs.insert(0, pattern)
-            else:
-                literals = self._paths if pattern.anchored else self._names
-                literals.setdefault(pattern.literal, []).insert(0, pattern)
 
-    def decide(self, path: str, name: str, *, is_dir: bool) -> bool | None:
-        """Whether the entry at the absolute `path` is ignored; None when no pattern matches it.
+    @cached_property
+    def _for_files(self) -> GitIgnoreSpec:
+        return _compile(self._lines)
 
-        Folders above it are not considered.
+    @cached_property
+    def _for_folders(self) -> GitIgnoreSpec:
+        """What folders are matched against, without a slash at the end of either side.
+
+        With it pathspec takes `out/` for something in `out`: `out/**` would match, `*` would beat `!*/`.
         """
-        relative = path[len(self._prefix) :] if path.startswith(self._prefix) else None
-        best: _Pattern | None = None
-        candidates = self._names.get(name, ())
-        for literals in (candidates, self._paths.get(relative, ()) if relative is not None else ()):
-            for pattern in literals:
-                if (is_dir or not pattern.only_folders) and (best is None or pattern.index > best.index):
-                    best = pattern
-        if relative is not None and os.sep != "/":
-            relative = relative.replace(os.sep, "/")
-        for pattern in self._globs:
-            if best is not None and pattern.index < best.index:
-                break
-            subject = relative if pattern.anchored else name
-            if (
-                (is_dir or not pattern.only_folders)
-                and subject is not None
-                and pattern.regex is not None
-                and pattern.regex.fullmatch(subject)
-            ):
-                best = pattern
-                break
-        return None if best is None else not best.negated
+        return _compile(re.sub(r"/\s*\Z", "", line) for line in self._lines)
+
+    def decide(self, path: str, *, is_dir: bool) -> bool | None:
+        """Whether the entry at the absolute, normal `path` is ignored; None when no pattern matches it.
+
+        It also matches when a folder above it does. Outside the base only the name of the entry counts.
+        """
+        if not self._lines:
+            return None
+        inside = path[len(self._base) :] if _is_below(path, self._base) else f"\0/{os.path.basename(path)}"
+        return (self._for_folders if is_dir else self._for_files).check_file(inside).include
 
     def covers(self, path: str, *, is_dir: bool = False) -> bool:
         """Whether the absolute `path` or a folder above it, up to the base, is ignored."""
         path = os.path.normpath(path)
-        if not path.startswith(self._prefix):
-            return bool(self.decide(path, os.path.basename(path), is_dir=is_dir))
-        parts = path[len(self._prefix) :].split(os.sep)
-        current = self._base
-        for depth, part in enumerate(parts, 1):
-            current = os.path.join(current, part)
-            if self.decide(current, part, is_dir=is_dir or depth < len(parts)):
-                return True
-        return False
+        if self.decide(path, is_dir=is_dir):
+            return True
+        parent = os.path.dirname(path)
+        return path != self._base and _is_below(parent, self._base) and self.covers(parent, is_dir=True)
+
+    def within(self, folder: str) -> IgnorePatterns:
+        """The patterns for a walk of `folder`, which was named: those that ignore it are left out."""
+        if not _is_below(folder, self._base) or not self.covers(folder, is_dir=True):
+            return self
+        others = [
+            line for line in self._lines if not IgnorePatterns([line], self._base).covers(folder, is_dir=True)
+        ]
+        return IgnorePatterns(others, self._base)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """One line of an ignore file; its `literal` is matched as it is where there is no `regex`."""
+def _compile(lines: Iterable[str]) -> GitIgnoreSpec:
+    """Compile the lines that pathspec accepts; git too skips those that are malformed."""
+    from pathspec import GitIgnoreSpec
 
-    index: int
-    literal: str
-    regex: re.Pattern[str] | None
-    negated: bool
-    only_folders: bool
-    #: Matched against the path from the base; else against the name.
-    anchored: bool
-
-
-def _compile(index: int, line: str) -> _Pattern | None:
-    line = line.removesuffix("\n").removesuffix("\r")
-    stripped = line.rstrip(" ")
-    if len(stripped) < len(line) and (len(stripped) - len(stripped.rstrip("\\"))) % 2:
-        stripped += " "  # an escaped space
-    negated = stripped.startswith("!")
-    body = stripped[1:] if negated else stripped
-    if stripped.startswith("#"):
-        return None
-    only_folders = body.endswith("/")
-    body = body.removesuffix("/")
-    anchored = "/" in body
-    body = body.removeprefix("/")
-    if not body:
-        return None
-    if not re.search(r"[*?\[\\]", body):
-        literal = body.replace("/", os.sep)
-        return _Pattern(index, literal, None, negated, only_folders, anchored)
-    expression = _translate(body)
-    if expression is None:
-        return None
-    try:
-        regex = re.compile(expression, re.DOTALL)
-    except re.error:  # a range that runs backwards, which matches nothing
-        return None
-    return _Pattern(index, body, regex, negated, only_folders, anchored)
-
-
-#: The parts of a glob; `**` is special only as a whole component, `]` is a member at the start of a class.
-_GLOB_PART = re.compile(
-    r"""(?P<folders>(?:^|(?<=/))\*\*+/)
-      | (?P<below>(?:^|(?<=/))\*\*+\Z)
-      | (?P<stars>\*+)
-      | (?P<one>\?)
-      | \[(?:(?P<negated>[!^])|(?![!^]))
-        (?P<members>(?:\]|\\.|\[:[a-z]+:\]|[^]\\])(?:\\.|\[:[a-z]+:\]|[^]\\])*)\]
-      | \\(?P<escaped>.)
-      | (?P<plain>[^*?\[\\]+)
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_GLOB_EXPRESSIONS = {"folders": "(?:[^/]+/)*", "below": ".+", "stars": "[^/]*", "one": "[^/]"}
-_CLASS_PART = re.compile(r"\[:(?P<posix>[a-z]+):\]|\\(?P<escaped>.)|(?P<plain>.)", re.DOTALL)
-_POSIX_CLASSES = {
-    "alnum": "a-zA-Z0-9",
-    "alpha": "a-zA-Z",
-    "blank": r" \t",
-    "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": r"!-/:-@\[-`{-~",
-    "space": r" \t\n\r\f\v",
-    "upper": "A-Z",
-    "xdigit": "0-9a-fA-F",
-}
-
-
-def _translate(glob: str) -> str | None:
-    """Regular expression of a glob; None for one that matches nothing (an open bracket, a last backslash)."""
-    result = []
-    position = 0
-    while position < len(glob):
-        part = _GLOB_PART.match(glob, position)
-        if part is None:
-            return None
-        kind = part.lastgroup or ""
-        if kind == "members":
-            members = _translate_class(part["members"])
-            if members is None:
-                return None
-            result.append(f"(?!/)[{'^' if part['negated'] else ''}{members}]")
-        else:
-            result.append(_GLOB_EXPRESSIONS.get(kind) or re.escape(part[kind]))
-        position = part.end()
-    return "".join(result)
-
-
-def _translate_class(members: str) -> str | None:
-    """Inside of a bracket expression; None when it names a class that does not exist."""
-    result = []
-    for part in _CLASS_PART.finditer(members):
-        if part["posix"] is not None:
-            if part["posix"] not in _POSIX_CLASSES:
-                return None
-            result.append(_POSIX_CLASSES[part["posix"]])
-        elif part["plain"] == "-" and part.start() > 0 and part.end() < len(members):
-            result.append("-")
-        else:
-            result.append(re.escape(part["escaped"] or part["plain"]))
-    return "".join(result)
+    valid = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # `[[` goes into a regular expression as it is
+        for line in lines:
+            with suppress(ValueError, re.error):
+                GitIgnoreSpec.from_lines([line])
+                valid.append(line)
+        return GitIgnoreSpec.from_lines(valid)
 
 
 class _Walk:
@@ -286,7 +183,8 @@ class _Walk:
     def enter(self, shown: str, real: str) -> None:
         """Take the Python files below a folder; links to folders are kept for later."""
         top = real
-        stack = [(shown, real, self._ignores_above(real) if self.respect_gitignore else ())]
+        exclude = self.exclude.within(os.path.normpath(shown))
+        stack = [(shown, real, self._ignores_above(real, top))]
         while stack:
             shown, real, ignores = stack.pop()
             if real in self._seen:
@@ -310,7 +208,10 @@ class _Walk:
                 except OSError:  # a link to itself
                     continue
                 inner = os.path.join(real, entry.name)
-                if self._skips(entry.path, inner, entry.name, ignores, is_dir and not is_link):
+                is_folder = is_dir and not is_link
+                if exclude.decide(os.path.normpath(entry.path), is_dir=is_folder) or _ignored(
+                    inner, ignores, is_folder
+                ):
                     continue
                 if not is_dir:
                     self.add(entry.path, os.path.realpath(inner) if is_link else inner)
@@ -328,37 +229,22 @@ class _Walk:
                 if not _is_below(home, real) and not self._skips_target(shown, real, top):
                     self.enter(shown, real)
 
-    def _skips(
-        self, shown: str, real: str, name: str, ignores: tuple[IgnorePatterns, ...], is_dir: bool
-    ) -> bool:
-        """Whether an entry of a folder is excluded or ignored."""
-        if self.exclude.decide(os.path.normpath(shown), name, is_dir=is_dir):
-            return True
-        for ignore in reversed(ignores):
-            decision = ignore.decide(real, name, is_dir=is_dir)
-            if decision is not None:
-                return decision
-        return False
-
     def _skips_target(self, shown: str, real: str, top: str) -> bool:
         """Whether a link leads to what would have been skipped under its own name."""
-        target = os.path.basename(real)
         if not _is_below(real, top):
-            return bool(self.exclude.decide(os.path.normpath(shown), target, is_dir=True))
+            target = os.path.join(os.path.dirname(shown), os.path.basename(real))
+            return bool(self.exclude.decide(os.path.normpath(target), is_dir=True))
+        exclude = self.exclude.within(top)
         while real != top:
-            parent, name = os.path.split(real)
-            ignores: tuple[IgnorePatterns, ...] = ()
-            if self.respect_gitignore:
-                ignores = _with_own_ignores(self._ignores_above(parent), parent, {".git", ".gitignore"})
-            if self._skips(real, real, name, ignores, True):
+            if exclude.decide(real, is_dir=True) or _ignored(real, self._ignores_above(real, top), True):
                 return True
-            real = parent
+            real = os.path.dirname(real)
         return False
 
-    def _ignores_above(self, folder: str) -> tuple[IgnorePatterns, ...]:
-        """Ignore files between the repository that a folder lies in and the folder's parent; none outside."""
+    def _ignores_above(self, folder: str, top: str) -> tuple[IgnorePatterns, ...]:
+        """Ignore files from the repository that `folder` lies in to its parent, as they hold within `top`."""
         parents = []
-        while not os.path.lexists(os.path.join(folder, ".git")):
+        while self.respect_gitignore and not os.path.lexists(os.path.join(folder, ".git")):
             parent = os.path.dirname(folder)
             if parent == folder:
                 return ()
@@ -367,7 +253,13 @@ class _Walk:
         ignores: tuple[IgnorePatterns, ...] = ()
         for parent in reversed(parents):
             ignores = _with_own_ignores(ignores, parent, {".git", ".gitignore"})
-        return ignores
+        return tuple(ignore.within(top) for ignore in ignores)
+
+
+def _ignored(path: str, ignores: tuple[IgnorePatterns, ...], is_dir: bool) -> bool:
+    """Whether the deepest ignore file with a pattern for `path` ignores it."""
+    decisions = (ignore.decide(path, is_dir=is_dir) for ignore in reversed(ignores))
+    return next((decision for decision in decisions if decision is not None), False)
 
 
 def _is_below(path: str, folder: str) -> bool:

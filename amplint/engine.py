@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ import libcst as cst
 
 from amplint import facts
 from amplint.config import Settings
+from amplint.discover import IgnorePatterns
 from amplint.finding import (
     Applicability,
     Confidence,
@@ -204,20 +207,17 @@ def file_ignores(rule: Rule, source: Source, settings: Settings) -> bool:
     """Whether `per-file-ignores` silence `rule` in this file."""
     if not settings.per_file_ignores:
         return False
-    from pathlib import PurePath
+    base = os.path.realpath(settings.root or os.curdir)
+    path = os.path.realpath(source.path or os.path.join(base, source.filename))
+    return any(
+        any(matches(rule, code) for code in codes) and _patterns(pattern, base).covers(path)
+        for pattern, codes in settings.per_file_ignores
+    )
 
-    from pathspec import GitIgnoreSpec
 
-    path = source.path or PurePath(source.filename)
-    if settings.root is not None and source.path is not None:
-        resolved = source.path.resolve()
-        path = resolved.relative_to(settings.root) if resolved.is_relative_to(settings.root) else resolved
-    for pattern, codes in settings.per_file_ignores:
-        if any(matches(rule, code) for code in codes):
-            spec = GitIgnoreSpec.from_lines([pattern])
-            if spec.match_file(path.as_posix()):
-                return True
-    return False
+@functools.cache
+def _patterns(pattern: str, base: str) -> IgnorePatterns:
+    return IgnorePatterns((pattern,), base)
 
 
 def is_applicable(fix: Fix, *, ports: bool, repairs: bool, unsafe: bool) -> bool:

@@ -24,18 +24,21 @@ if TYPE_CHECKING:
 )
 def rule(rule_name: str | None, every: bool, output_format: str) -> None:
     """Explain a rule: what it finds, why it matters, and what its fix does."""
-    from amplint.registry import all_rules, page
+    from amplint.registry import NoRules, all_rules
 
     if every == (rule_name is not None):
         raise click.UsageError("name one rule, or give --all")
-    rules = all_rules() if rule_name is None else (_known_rule(rule_name),)
+    try:
+        rules = all_rules() if rule_name is None else (_known_rule(rule_name),)
+    except NoRules as error:
+        raise UserError(str(error)) from error
     if output_format == "json":
         import json
 
         described = [_described(each) for each in rules]
         emit(json.dumps(described if every else described[0], indent=2) + "\n")
     else:
-        emit("\n".join(page(each).rstrip("\n") + "\n" for each in rules))
+        emit("\n".join(_page(each).rstrip("\n") + "\n" for each in rules))
 
 
 def _known_rule(text: str) -> Rule:
@@ -51,9 +54,17 @@ def _known_rule(text: str) -> Rule:
     raise UserError(f"{text!r} means several rules; name one, or give --all")
 
 
-def _described(rule: Rule) -> dict[str, object]:
+def _page(rule: Rule) -> str:
+    """A rule's page, or what there is to say of a third party's rule that has none."""
     from amplint.registry import page
 
+    try:
+        return page(rule)
+    except FileNotFoundError:
+        return f"# {rule.name} ({rule.code})\n\n{rule.summary}.\n"
+
+
+def _described(rule: Rule) -> dict[str, object]:
     return {
         "code": rule.code,
         "name": rule.name,
@@ -63,5 +74,5 @@ def _described(rule: Rule) -> dict[str, object]:
         "fixable": rule.fixable,
         "preview": rule.preview,
         "off_by_default": rule.off_by_default,
-        "page": page(rule),
+        "page": _page(rule),
     }

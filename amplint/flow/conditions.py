@@ -197,6 +197,11 @@ def formula_paths(formula: Formula) -> Iterator[Path]:
         yield from atom_paths(atom)
 
 
+def size(term: Term) -> int:
+    """The number of paths, literals and operations in `term`."""
+    return 1 + sum(map(size, term.args)) if isinstance(term, Op) else 1
+
+
 def has_unknown(term: Term) -> bool:
     """Whether some part of `term` is not modelled."""
     return isinstance(term, Unknown) or (isinstance(term, Op) and any(map(has_unknown, term.args)))

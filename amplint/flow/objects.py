@@ -47,10 +47,13 @@ class Objects:
         self.as_values: set[str] = set()
         self._bind_all()
         self._unify_all()
+        self._class_of = self._find_classes()
         self.stable = self._stable()
         self._scalers = self._find_scalers()
         self.holders = self._find_holders()
         self._owners = self._find_owners()
+        self.placeholders = {name for name, f in self.functions.items() if _is_empty(f)}
+        self.optimizers = tuple(path for path in self._bindings if self.owned(path) is not None)
 
     # -- bindings --------------------------------------------------------------------------------------------
 
@@ -162,6 +165,19 @@ class Objects:
         while (above := self._parent.get(path, path)) != path:
             path = above
         return path
+
+    def possible_classes(self, path: c.Path) -> tuple[str, ...]:
+        """The classes of this file that `path` may be an instance of, under any of the object's names."""
+        own = self.instance(path)
+        return (own,) if own is not None else tuple(self._class_of.get(self._find(path), ()))
+
+    def _find_classes(self) -> dict[c.Path, dict[str, None]]:
+        found: dict[c.Path, dict[str, None]] = {}
+        for path in self._bindings:
+            klass = self.instance(path)
+            if klass is not None:
+                found.setdefault(self._find(path), {})[klass] = None
+        return found
 
     def _unify(self, left: c.Path | None, right: c.Path | None) -> None:
         if left is None or right is None:
@@ -549,6 +565,14 @@ class Objects:
         """Whether `path` holds a module wrapped in FSDP."""
         return any(is_sharded(binding.value) for binding in self._bindings.get(self.home(path), ()))
 
+    def is_shared(self, scaler: c.Path) -> bool:
+        """Whether code elsewhere can reach the scaler: a global, or handed in by a caller."""
+        return scaler[0].startswith(":") or self._is_param(scaler[0])
+
+    def default(self, expr: ir.Expr) -> Value | None:
+        """What a parameter holds that is not handed anything."""
+        return self._value(expr)
+
     def is_assigned(self, path: c.Path) -> bool:
         """Whether this file gives `path` a value."""
         return self.home(path) in self._bindings
@@ -568,7 +592,7 @@ class Objects:
         return klass is not None and (self.lift.self_root(klass),) in self._owners
 
     def _find_owners(self) -> set[c.Path]:
-        known = set(self._bindings) | set(self._parent) | set(self._evidence()) | set(self._annotated())
+        known = set(self._bindings) | set(self._parent) | set(self._parent.values()) | set(self._evidence()) | set(self._annotated())
         found: set[c.Path] = set()
         for path in map(self.home, known):
             if self._find(path) in self._scalers:
@@ -576,6 +600,14 @@ class Objects:
         for holders in self.holders.values():
             found.update(self.home(holder) for holder in holders)
         return found
+
+
+def _is_empty(function: ir.Function) -> bool:
+    """Whether a function only has a docstring, `pass`, `...` or `raise NotImplementedError`."""
+    return all(
+        isinstance(stmt, ir.Raise) or (isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Const))
+        for stmt in function.body
+    )
 
 
 def _names_parameters(expr: ir.Expr) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from amplint.flow import conditions as c
@@ -14,7 +15,7 @@ from amplint.model import ir
 
 #: Loops over displays of at most this many elements are unrolled.
 _UNROLLED = 6
-_PROTOCOL = frozenset({"unscale_", "step", "update", "zero_grad"})
+_OPTIMIZER = re.compile(r"opt(im|$|_|\d|[A-Z])", re.IGNORECASE)
 
 
 class Slicer:
@@ -366,6 +367,8 @@ class Pruner:
     def __init__(self, objects: Objects, programs: dict[str, p.Program]) -> None:
         self._objects = objects
         self._programs = programs
+        #: Function -> functions that call it.
+        self.callers = self._find_callers()
         self.matters = self._mattering()
         self._slim = {name: self._prune(program, None) for name, program in programs.items()}
         self._relevant = self._relevant_roots()
@@ -374,43 +377,62 @@ class Pruner:
         """The programs with what matters only."""
         return {name: self._prune(program, self._relevant) for name, program in self._slim.items()}
 
+    def _find_callers(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, dict[str, None]] = {}
+        for name, program in self._programs.items():
+            for node in nodes(program):
+                if isinstance(node, p.Invoke):
+                    for callee in self._callees(node):
+                        found.setdefault(callee, {})[name] = None
+        return {callee: tuple(callers) for callee, callers in found.items()}
+
     def _mattering(self) -> set[str]:
         """Functions that contain an event, themselves or in what they call."""
         found = {
             name for name, program in self._programs.items() if any(map(self._is_event, nodes(program)))
         }
-        callers: dict[str, set[str]] = {}
-        for name, program in self._programs.items():
-            for node in nodes(program):
-                if isinstance(node, p.Invoke):
-                    for callee in self._callees(node):
-                        callers.setdefault(callee, set()).add(name)
         stack = list(found)
         while stack:
-            for caller in callers.get(stack.pop(), ()):
+            for caller in self.callers.get(stack.pop(), ()):
                 if caller not in found:
                     found.add(caller)
                     stack.append(caller)
         return found
 
     def _callees(self, node: p.Invoke) -> Iterator[str]:
-        """Functions that the call may reach, by name only."""
-        if node.function is not None:
-            yield node.function
-        elif node.receiver is not None or node.above is not None:
-            for klass in self._objects.classes.by_name.values():
-                for name, function in klass.methods:
-                    if name == node.method:
-                        yield function
+        """Functions that the call may reach."""
+        objects, classes = self._objects, self._objects.classes
+        found: list[str | None] = [node.function]
+        if node.above is not None:
+            found.append(classes.above(node.above, node.method))
+        elif node.receiver is not None:
+            if len(node.receiver) == 1 and node.receiver[0].endswith(".self"):
+                family = [k for k in classes.by_name if objects.lift.self_root(k) == node.receiver[0]]
+            else:
+                family = objects.possible_classes(node.receiver)
+            found.extend(classes.method(klass, node.method) for klass in family)
+            whole = objects.possible_classes((*node.receiver, node.method))
+            found.extend(classes.method(klass, "__call__") for klass in whole)
+        yield from dict.fromkeys(name for name in found if name is not None)
 
     def _is_event(self, node: p.Node) -> bool:
         if isinstance(node, p.Backward):
             return True
         if isinstance(node, (p.ManualBackward, p.Clip, p.Descale)):
             return True
-        return isinstance(node, p.Invoke) and (node.method in _PROTOCOL or self._touches(node))
+        return isinstance(node, p.Invoke) and (self._is_protocol(node) or self._touches(node))
+
+    def _is_protocol(self, node: p.Invoke) -> bool:
+        """Whether a scaler or an optimizer is asked to do something."""
+        if node.receiver is None or node.method not in ("unscale_", "step", "update", "zero_grad"):
+            return False
+        if node.method in ("unscale_", "zero_grad") or self._objects.is_scaler(node.receiver):
+            return True
+        return node.method == "step" and looks_like_optimizer(self._objects, node.receiver)
 
     def _touches(self, node: p.Invoke) -> bool:
+        if node.receiver is not None and self._objects.is_scaler(node.receiver):
+            return False
         paths = [path for argument in node.arguments for path in argument.handed]
         if node.receiver is not None:
             paths.append(node.receiver)
@@ -433,23 +455,46 @@ class Pruner:
         if isinstance(node, p.Assign):
             return node if relevant is None or _related(node.path, relevant) else None
         if isinstance(node, p.Branch):
-            then, orelse = self._prune(node.then, relevant), self._prune(node.orelse, relevant)
-            return p.Branch(node.test, then, orelse, node.site) if then or orelse else None
+            return self._prune_branch(node, relevant)
         if isinstance(node, p.Loop):
             start, body = self._prune(node.start, relevant), self._prune(node.body, relevant)
             orelse = self._prune(node.orelse, relevant)
-            empty = not orelse and not any(not isinstance(n, p.Exit) or n.kind == "return" for n in nodes(body))
-            return None if empty and not body else p.Loop(node.test, start, body, orelse, node.site)
+            kept = any(map(_acts, nodes((*body, *orelse))))
+            test = node.test if relevant is None or _tests(node.test, relevant) else None
+            return p.Loop(test, start, body, orelse, node.site) if kept else None
         if isinstance(node, p.Attempt):
             handlers = tuple(self._prune(handler, relevant) for handler in node.handlers)
             body, orelse = self._prune(node.body, relevant), self._prune(node.orelse, relevant)
             final = self._prune(node.final, relevant)
-            kept = body or orelse or final or any(handlers)
-            return p.Attempt(body, handlers, orelse, final, node.site) if kept else None
+            if not (body or orelse or final or any(handlers)):
+                return None
+            return p.Attempt(body, handlers, orelse, final, node.site)
         if isinstance(node, p.Choice):
             arms = tuple(self._prune(arm, relevant) for arm in node.arms)
             return p.Choice(arms, node.site) if any(arms) else None
         return node
+
+    def _prune_branch(self, node: p.Branch, relevant: set[c.Path] | None) -> p.Node | None:
+        then, orelse = self._prune(node.then, relevant), self._prune(node.orelse, relevant)
+        if not (then or orelse):
+            return None
+        inner = list(nodes((*then, *orelse)))
+        if relevant is None or any(map(_is_act, inner)) or _tests(node.test, relevant):
+            return p.Branch(node.test, then, orelse, node.site)
+        if all(isinstance(n, p.Exit) and n.kind == "raise" for n in inner):
+            return None
+        return p.Choice((then, orelse), node.site)
+
+    def reaching(self, kinds: tuple[type, ...]) -> set[str]:
+        """Functions that contain a node of one of `kinds`, themselves or in what they call."""
+        found = {name for name, prog in self._programs.items() if any(isinstance(n, kinds) for n in nodes(prog))}
+        stack = list(found)
+        while stack:
+            for caller in self.callers.get(stack.pop(), ()):
+                if caller not in found:
+                    found.add(caller)
+                    stack.append(caller)
+        return found
 
     def _relevant_roots(self) -> set[c.Path]:
         found: set[c.Path] = set()
@@ -459,29 +504,50 @@ class Pruner:
                 if isinstance(node, p.Assign):
                     assigned.append(node)
                 else:
-                    found.update(path[:2] for path in _read(node))
+                    called = isinstance(node, p.Invoke) and any(f in self.matters for f in self._callees(node))
+                    found.update(path[:2] for path in _read(node, called))
         grows = True
         while grows:
             grows = False
             for node in assigned:
-                scales = isinstance(node.value, (p.Scaled, p.Made))
-                if scales or _related(node.path, found):
+                if isinstance(node.value, (p.Scaled, p.Made)) or _related(node.path, found):
                     more = {path[:2] for path in (node.path, *value_paths(node.value))} - found
                     grows = grows or bool(more)
                     found |= more
         return found
 
 
+def _acts(node: p.Node) -> bool:
+    """Whether a loop with `node` in it does anything that is seen outside."""
+    if isinstance(node, p.Exit):
+        return node.kind == "return"
+    return not isinstance(node, (p.Branch, p.Loop, p.Attempt, p.Choice))
+
+
+def _is_act(node: p.Node) -> bool:
+    """Whether the scaler, gradients or code elsewhere are concerned, not just where execution goes."""
+    return isinstance(node, (p.Backward, p.ManualBackward, p.Clip, p.Descale, p.Invoke))
+
+
+def _tests(test: c.Formula | None, relevant: set[c.Path]) -> bool:
+    """Whether the outcome of `test` says something about what guards an event."""
+    if isinstance(test, bool):
+        return True
+    return test is not None and any(_related(path, relevant) for path in c.formula_paths(test))
+
+
+def looks_like_optimizer(objects: Objects, path: c.Path) -> bool:
+    """Whether `path` was made with parameters, or is named as optimizers are."""
+    return objects.owned(path) is not None or _OPTIMIZER.search(path[-1].rpartition(":")[2]) is not None
+
+
 def _related(path: c.Path, relevant: set[c.Path]) -> bool:
     return path[:2] in relevant or path[:1] in relevant or any(r[: len(path)] == path for r in relevant)
 
 
-def _read(node: p.Node) -> Iterator[c.Path]:
+def _read(node: p.Node, called: bool) -> Iterator[c.Path]:
     if isinstance(node, p.Branch):
-        if any(not isinstance(inner, p.Assign) for inner in nodes((*node.then, *node.orelse))):
-            yield from c.formula_paths(node.test)
-    elif isinstance(node, p.Loop):
-        if node.test is not None:
+        if any(map(_is_act, nodes((*node.then, *node.orelse)))):
             yield from c.formula_paths(node.test)
     elif isinstance(node, p.Backward):
         yield from (*node.scalers, *node.losses)
@@ -490,6 +556,6 @@ def _read(node: p.Node) -> Iterator[c.Path]:
     elif isinstance(node, p.Invoke):
         if node.receiver is not None:
             yield node.receiver
-        for argument in node.arguments:
+        for argument in node.arguments if node.method in ("step", "unscale_") or called else ():
             yield from argument.handed
             yield from value_paths(argument.value)

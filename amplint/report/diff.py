@@ -7,10 +7,12 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
 from typing import TYPE_CHECKING
 
-from amplint.finding import Edit, Finding, Fix
+from amplint.finding import Edit, Finding, Fix, Span
+from amplint.fix import apply_edits
 from amplint.report.frame import Look, Window, shown, window_at
 from amplint.source import Source
 
@@ -77,7 +79,7 @@ def _name(side: str, change: FileChange) -> str:
 
 def excerpt(source: Source, finding: Finding, fix: Fix, look: Look) -> list[str]:
     """What a fix changes next to its finding, with a row of context, and how much more it changes."""
-    edits = sorted(fix.edits)
+    edits = sorted(set(fix.edits), key=lambda edit: edit.sort_key)
     if not edits:
         return []
     spans = [_rows_of(edit, source) for edit in edits]
@@ -139,12 +141,8 @@ def _changed_rows(source: Source, edits: Sequence[Edit], first: int, last: int, 
     begin = starts[first - 1]
     end = starts[last] if last < len(starts) else len(source.text)
     old_text = source.text[begin:end]
-    new_text, position = "", begin
-    for edit in edits:
-        new_text += source.text[position : edit.span.start] + edit.content
-        position = max(position, edit.span.end)
-    new_text += source.text[position:end]
-    old, new = _split(old_text), _split(new_text)
+    moved = [replace(edit, span=Span(edit.span.start - begin, edit.span.end - begin)) for edit in edits]
+    old, new = _split(old_text), _split(apply_edits(old_text, moved))
     start = source.position(edits[0].span.start)
     window = window_at(source.line_text(start.row), start.column, look)
     return _signed(old, new, first, last, window, look)

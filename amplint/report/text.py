@@ -167,8 +167,8 @@ def _ways_to_fix(findings: Iterable[Finding], mode: FixMode) -> list[str]:
         lines.append(f"{ports} fixable with `amplint fix`.")
     repairs = waiting[FixKind.REPAIR, True]
     if repairs and not mode.repairs:
-        verb = "waits" if repairs == 1 else "wait"
-        lines.append(f"{_count(repairs, 'repair')} (changes numbers) {verb} for `amplint fix --repair`.")
+        verbs = "changes numbers and waits" if repairs == 1 else "change numbers and wait"
+        lines.append(f"{_count(repairs, 'repair')} {verbs} for `amplint fix --repair`.")
     ways = ((FixKind.PORT, mode.ports, "fix"), (FixKind.REPAIR, mode.repairs, "fix --repair"))
     for kind, fixing, command in ways:
         unsafe = waiting[kind, False]

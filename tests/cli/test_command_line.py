@@ -150,9 +150,7 @@ def test_a_report_that_cannot_be_written_is_an_error() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1", "gbk"])
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_no_encoding_of_the_terminal_is_a_reason_to_crash(encoding: str, output_format: str) -> None:
-    code = program(
-        "return RunResult([found('\\u5931 \\udc80 \\U0001f600', '\\u8bad\\udcff.py')], files=1)"
-    )
+    code = program("return RunResult([found('\\u5931 \\udc80 \\U0001f600', '\\u8bad\\udcff.py')], files=1)")
     process = python(
         "-c",
         code,

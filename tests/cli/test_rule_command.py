@@ -9,9 +9,16 @@ from amplint.finding import Severity
 from amplint.rule import Rule
 
 CLIP = Rule(
-    "AMP201", "clip-before-unscale", "clipped while still scaled", Severity.ERROR, lambda _: (), fixable="safe"
+    "AMP201",
+    "clip-before-unscale",
+    "clipped while still scaled",
+    Severity.ERROR,
+    lambda _: (),
+    fixable="safe",
 )
-STEP = Rule("AMP203", "scaler-step-bypass", "steps past the scaler", Severity.ERROR, lambda _: (), preview=True)
+STEP = Rule(
+    "AMP203", "scaler-step-bypass", "steps past the scaler", Severity.ERROR, lambda _: (), preview=True
+)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +61,7 @@ def test_json_describes_all_rules_as_a_list(amplint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelling", "suggestion"), [("AMP210", "'AMP201'"), ("clip-before-unscaled", "'clip-before-unscale'")]
+    ("spelling", "suggestion"), [("AMP2011", "'AMP201'"), ("clip-before-unscaled", "'clip-before-unscale'")]
 )
 def test_an_unknown_rule_gets_a_suggestion(amplint, spelling: str, suggestion: str) -> None:
     result = amplint("rule", spelling)
@@ -82,3 +89,13 @@ def test_a_broken_installation_is_told_in_one_line(amplint, monkeypatch: pytest.
     for args in ["--all"], ["AMP201"]:
         result = amplint("rule", *args)
         assert (result.exit_code, result.stderr) == (2, "error: no rules found\n")
+
+
+def test_a_rule_without_a_page_is_told_by_its_summary(amplint, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(rule: Rule) -> str:
+        raise FileNotFoundError(rule.name)
+
+    monkeypatch.setattr(registry, "page", missing)
+    result = amplint("rule", "AMP201")
+    assert result.exit_code == 0
+    assert result.stdout == "# clip-before-unscale (AMP201)\n\nclipped while still scaled.\n"

@@ -167,7 +167,7 @@ def test_the_summary_says_which_option_fixes_how_much(finding) -> None:
     found = result(*(finding(SOURCE, "clip", fix=a_fix(*kind)) for kind in kinds))
     assert text.summary(found, CHECK).splitlines()[1:] == [
         "2 fixable with `amplint fix`.",
-        "1 repair (changes numbers) waits for `amplint fix --repair`.",
+        "1 repair changes numbers and waits for `amplint fix --repair`.",
         "1 unsafe port needs a look first: `amplint fix --unsafe-fixes`.",
         "2 unsafe repairs need a look first: `amplint fix --repair --unsafe-fixes`.",
     ]
@@ -195,7 +195,7 @@ def test_statistics_count_by_rule_and_then_what_was_analysed(finding) -> None:
     findings = [finding(SOURCE, "clip"), finding(SOURCE, "step"), finding(SOURCE, "scale", **AMP1)]
     counted = result(*findings, statistics={"gave up": 0, "functions": 120})
     assert text.statistics(counted) == (
-        "  2  AMP201 clip-before-unscale\n  1  AMP101 cuda-amp-autocast\n  0  gave up\n120  functions\n"
+        "  2  AMP201 clip-before-unscale\n  1  AMP101 cuda-amp-autocast\n120  functions\n  0  gave up\n"
     )
     assert text.statistics(RunResult()) == ""
 

@@ -1,0 +1,672 @@
+"""Runs protocol programs over abstract states: which phase is each scaler in when gradients are clipped?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from amplint.flow import conditions as c
+from amplint.flow import protocol as p
+from amplint.flow.objects import Objects, value_paths
+from amplint.flow.slicing import looks_like_optimizer
+from amplint.flow.state import FRAMEWORK, Pending, Phase, State, descaled, merge, rarest, without
+
+#: States of one point of a program; past this assumptions are dropped.
+_MOST_STATES = 64
+#: Nodes that one root may execute; past this the analysis of the root gives up.
+_MOST_STEPS = 20_000
+_MOST_ROUNDS = 24
+_DEPTH = 5
+_LARGEST_TERM = 8
+#: Calls that may run functions registered elsewhere.
+_HOOK = re.compile(r"hook|callback|event|handler|(^|_)(fire|emit|notify|dispatch|trigger)")
+#: Calls that only look at what they are handed.
+_LOOKS = re.compile(r"^(log|print|info|debug|warn|warning|error|write|add_scalar|save)|_log$|^log_|state_dict|register")
+
+
+class GaveUp(Exception):
+    """A root needs more steps than the analysis is willing to take."""
+
+
+@dataclass(slots=True)
+class ClipRecord:
+    """What was seen at one clip from one root."""
+
+    #: Scaler -> site of the backward, for each scaled and not unscaled state.
+    scaled: dict[c.Path, int] = field(default_factory=dict)
+    unscaled: bool = False
+    unknown: bool = False
+    #: Reached without a scaler having run its backward.
+    idle: bool = False
+    #: Site of the step -> the optimizer, for steps that consumed what was clipped.
+    steps: dict[int, c.Path] = field(default_factory=dict)
+    #: Sites of `unscale_` calls that came too late.
+    late_unscales: dict[int, c.Path] = field(default_factory=dict)
+    #: Some execution was followed by another backward, or by the end, without a step.
+    unconsumed: bool = False
+    #: The function ended with the clipped gradients still there.
+    left: bool = False
+
+
+@dataclass(slots=True)
+class Recording:
+    """All that one root showed."""
+
+    clips: dict[int, ClipRecord] = field(default_factory=dict)
+    #: Scaler -> optimizers that it unscales or steps.
+    optimizers: dict[c.Path, dict[c.Path, None]] = field(default_factory=dict)
+    imprecise: bool = False
+
+    def clip(self, site: int) -> ClipRecord:
+        """The record of one clip."""
+        return self.clips.setdefault(site, ClipRecord())
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which functions are being executed, and the class of the innermost one's object."""
+
+    functions: tuple[str, ...]
+    klass: str | None
+
+
+@dataclass(slots=True)
+class Flow:
+    """The states behind a piece of program: falling out of its end, or leaving otherwise."""
+
+    normal: list[State]
+    exits: dict[str, list[State]] = field(default_factory=dict)
+
+    def leave(self, kind: str, states: Iterable[State]) -> None:
+        """Add states that leave by return, raise, break or continue."""
+        self.exits.setdefault(kind, []).extend(states)
+
+
+class Typestate:
+    """One file's protocol programs, ready to be run from any function as root."""
+
+    def __init__(self, objects: Objects, programs: dict[str, p.Program], matters: set[str]) -> None:
+        self._objects = objects
+        self._programs = programs
+        self._matters = matters
+        self._record = Recording()
+        self._uses: dict[c.Atom, int] = {}
+        self._steps = 0
+
+    def run(self, root: str) -> Recording:
+        """Run one function with all scalers idle at its entry.
+
+        Raises:
+            GaveUp: when it needs too many steps.
+        """
+        known: dict[c.Path, dict[c.Path, None]] = {}
+        for _ in range(2):
+            self._record = Recording(optimizers={s: dict(o) for s, o in known.items()})
+            self._steps = 0
+            self._uses = {}
+            function = self._objects.functions[root]
+            klass = function.owner if function.owner in self._objects.classes.by_name else None
+            flow = self._run(self._programs[root], [State()], Frame((root,), klass))
+            for state in (*flow.normal, *flow.exits.get("return", ())):
+                self._end(state)
+            if self._record.optimizers == known:
+                break
+            known = self._record.optimizers
+        return self._record
+
+    def _end(self, state: State) -> None:
+        for phase in state.scalers.values():
+            for pending in phase.pending:
+                record = self._record.clip(pending.site)
+                record.unconsumed = True
+                record.left = record.left or not pending.late
+
+    # -- programs --------------------------------------------------------------------------------------------
+
+    def _run(self, program: p.Program, states: list[State], frame: Frame) -> Flow:
+        flow = Flow(states)
+        for node in program:
+            if not flow.normal:
+                break
+            self._steps += len(flow.normal)
+            if self._steps > _MOST_STEPS:
+                raise GaveUp
+            step = self._node(node, flow.normal, frame)
+            flow.normal = self._bounded(step.normal)
+            for kind, left in step.exits.items():
+                flow.leave(kind, left)
+        return flow
+
+    def _bounded(self, states: list[State]) -> list[State]:
+        states = merge(states)
+        while len(states) > _MOST_STATES:
+            self._record.imprecise = True
+            atom = rarest(states, self._uses)
+            if atom is None:
+                raise GaveUp
+            states = merge(without(states, atom))
+        return states
+
+    def _node(self, node: p.Node, states: list[State], frame: Frame) -> Flow:
+        if isinstance(node, p.Branch):
+            return self._branch(node, states, frame)
+        if isinstance(node, p.Loop):
+            return self._loop(node, states, frame)
+        if isinstance(node, p.Attempt):
+            return self._attempt(node, states, frame)
+        if isinstance(node, p.Choice):
+            return self._joined([self._run(arm, states, frame) for arm in node.arms])
+        if isinstance(node, p.Exit):
+            return Flow([], {node.kind: states})
+        if isinstance(node, p.Invoke):
+            return self._joined([self._invoke(node, state, frame) for state in states])
+        return Flow([after for state in states for after in self._event(node, state, frame)])
+
+    def _event(self, node: p.Node, state: State, frame: Frame) -> list[State]:
+        if isinstance(node, p.Assign):
+            return [self._assign(node, state)]
+        if isinstance(node, p.Backward):
+            return self._backward(node, state)
+        if isinstance(node, p.ManualBackward):
+            manual = frame.klass is not None and self._objects.is_manual(frame.klass)
+            return [self._scale(FRAMEWORK, node.site, state)] if manual else [state]
+        if isinstance(node, p.Clip):
+            return [self._clip(node, state)]
+        if isinstance(node, p.Descale):
+            return [State(state.known, state.values, {s: descaled(f) for s, f in state.scalers.items()})]
+        raise TypeError(type(node).__name__)
+
+    @staticmethod
+    def _joined(flows: list[Flow]) -> Flow:
+        result = Flow([state for flow in flows for state in flow.normal])
+        for flow in flows:
+            for kind, states in flow.exits.items():
+                result.leave(kind, states)
+        return result
+
+    def _branch(self, node: p.Branch, states: list[State], frame: Frame) -> Flow:
+        then = [after for state in states for after in self._assume(node.test, True, state)]
+        orelse = [after for state in states for after in self._assume(node.test, False, state)]
+        flows = []
+        if then:
+            flows.append(self._run(node.then, then, frame))
+        if orelse:
+            flows.append(self._run(node.orelse, orelse, frame))
+        return self._joined(flows)
+
+    def _loop(self, node: p.Loop, states: list[State], frame: Frame) -> Flow:
+        result = Flow([])
+        behind: list[State] = []
+        broken: list[State] = []
+        seen: set[object] = set()
+        heads = self._bounded(states)
+        for turn in range(_MOST_ROUNDS + 1):
+            fresh = [head for head in heads if head.key() not in seen]
+            if not fresh:
+                break
+            if turn >= _MOST_ROUNDS:
+                raise GaveUp
+            seen.update(head.key() for head in fresh)
+            entered = fresh
+            if node.test is None:
+                behind.extend(fresh)
+            else:
+                tests = self._run(node.start, fresh, frame).normal
+                behind.extend(s for head in tests for s in self._assume(node.test, False, head))
+                entered = [s for head in tests for s in self._assume(node.test, True, head)]
+            program = node.body if node.test is not None else (*node.start, *node.body)
+            flow = self._run(program, self._bounded(entered), frame)
+            broken.extend(flow.exits.pop("break", ()))
+            heads = self._bounded([*flow.normal, *flow.exits.pop("continue", ())])
+            for kind, left in flow.exits.items():
+                result.leave(kind, left)
+        last = self._run(node.orelse, self._bounded(behind), frame)
+        result.normal = [*last.normal, *broken]
+        for kind, left in last.exits.items():
+            result.leave(kind, left)
+        return result
+
+    def _attempt(self, node: p.Attempt, states: list[State], frame: Frame) -> Flow:
+        caught = list(states)
+        body = Flow(states)
+        for part in node.body:
+            step = self._run((part,), body.normal, frame)
+            body.normal = step.normal
+            caught.extend(step.normal)
+            for kind, left in step.exits.items():
+                body.leave(kind, left)
+        if node.handlers:
+            caught.extend(body.exits.pop("raise", ()))
+        handled = self._bounded(caught)
+        flows = [self._run(handler, handled, frame) for handler in node.handlers]
+        flows.append(self._run(node.orelse, body.normal, frame))
+        flows.append(Flow([], body.exits))
+        whole = self._joined(flows)
+        if not node.final:
+            return whole
+        result = self._run(node.final, self._bounded(whole.normal), frame)
+        for kind, left in whole.exits.items():
+            final = self._run(node.final, self._bounded(left), frame)
+            result.leave(kind, final.normal)
+        return result
+
+    # -- values and conditions -------------------------------------------------------------------------------
+
+    def _resolve(self, path: c.Path, state: State) -> c.Term:
+        """What `path` denotes once aliases are followed."""
+        for _ in range(12):
+            found: p.Value | None = None
+            rest: c.Path = ()
+            for size in range(len(path), 0, -1):
+                head = path[:size]
+                value = state.values.get(head) or self._objects.stable.get(self._objects.home(head))
+                if isinstance(value, p.Alias):
+                    found, rest = value, path[size:]
+                    break
+                if value is not None and size == len(path):
+                    return c.Ref(path)
+            if not isinstance(found, p.Alias):
+                return c.Ref(path)
+            if isinstance(found.term, c.Ref):
+                path = (*found.term.path, *rest)
+                continue
+            return found.term if not rest else c.Ref(path)
+        return c.Ref(path)
+
+    def _path(self, path: c.Path, state: State) -> c.Path:
+        found = self._resolve(path, state)
+        return found.path if isinstance(found, c.Ref) else path
+
+    def _scaler(self, path: c.Path, state: State) -> c.Path | None:
+        """The scaler that `path` denotes, or None where it is none."""
+        found = self._path(path, state)
+        is_scaler = self._objects.is_scaler(path) or self._objects.is_scaler(found)
+        return found if is_scaler else None
+
+    def _expand(self, formula: c.Formula, state: State, depth: int = 0) -> c.Formula:
+        """`formula` over what its variables were defined by."""
+
+        def change(atom: c.Atom) -> c.Formula:
+            left = c.rewrite_term(atom.left, lambda path: self._resolve(path, state))
+            right = c.rewrite_term(atom.right, lambda path: self._resolve(path, state))
+            if isinstance(left, c.Ref) and depth < 6 and atom.kind in ("truth", "none", "enabled"):
+                defined = self._defined(atom.kind, left.path, state)
+                if defined is not None:
+                    return self._expand(defined, state, depth + 1)
+            return c.rebuild(atom, left, right)
+
+        return c.rewrite(formula, change)
+
+    def _defined(self, kind: str, path: c.Path, state: State) -> c.Formula | None:
+        """The formula that decides an atom of `kind` over `path`, where its value is known."""
+        value = state.values.get(path) or self._objects.stable.get(self._objects.home(path))
+        if isinstance(value, p.Flag):
+            return value.formula if kind == "truth" else (False if kind == "none" else None)
+        if not isinstance(value, p.Made):
+            found = self._objects.made(path) if self._objects.is_scaler(path) else None
+            if found is None:
+                return None
+            value = found
+        if kind == "enabled":
+            return c.both(value.present, value.enabled)
+        return value.present if kind == "truth" else c.negate(value.present)
+
+    def _assume(self, test: c.Formula, value: bool, state: State) -> list[State]:
+        formula = self._expand(test, state)
+        for atom in c.atoms(formula):
+            self._uses[atom] = self._uses.get(atom, 0) + 1
+        return [state.assuming(known) for known in c.assume(formula, value, state.known)]
+
+    def _assign(self, node: p.Assign, state: State) -> State:
+        path = node.path if len(node.path) == 1 else (*self._path(node.path[:-1], state), node.path[-1])
+        value = self._settled(node.value, state)
+        if isinstance(value, p.Alias) and isinstance(value.term, c.Ref) and value.term.path == path:
+            return state
+        after = state.forget(path)
+        if isinstance(value, p.Alias) and isinstance(value.term, c.Ref):
+            element = value.term.path
+            if element[-1] in ("[]", "parameters()"):
+                kept = State(after.known, {}, {}).forget(element)
+                after = State(kept.known, after.values, after.scalers)
+        grows = isinstance(node.value, p.Alias) and any(q[: len(path)] == path for q in value_paths(node.value))
+        if isinstance(value, p.Alias) and (grows or c.size(value.term) > _LARGEST_TERM):
+            return after
+        if value is not None and not any(q[: len(path)] == path for q in _paths_of(value)):
+            after.values[path] = value
+        return after
+
+    def _settled(self, value: p.Value | None, state: State) -> p.Value | None:
+        """`value` with every path resolved as of now."""
+        if isinstance(value, p.Alias):
+            carried = self._carried(value.term, state)
+            if carried:
+                return p.Scaled(carried)
+            return p.Alias(c.rewrite_term(value.term, lambda path: self._resolve(path, state)))
+        if isinstance(value, p.Flag):
+            return p.Flag(self._expand(value.formula, state))
+        if isinstance(value, p.Made):
+            return p.Made(self._expand(value.present, state), self._expand(value.enabled, state))
+        if isinstance(value, p.Scaled):
+            return p.Scaled(tuple(self._path(scaler, state) for scaler in value.scalers))
+        return None
+
+    def _carried(self, term: c.Term, state: State) -> tuple[c.Path, ...]:
+        """The scalers that a term over scaled losses is scaled by."""
+        found: dict[c.Path, None] = {}
+        for path in c.term_paths(term):
+            value = state.values.get(path) or state.values.get(self._path(path, state))
+            if isinstance(value, p.Scaled):
+                found.update(dict.fromkeys(value.scalers))
+        return tuple(found)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def _backward(self, node: p.Backward, state: State) -> list[State]:
+        scalers: dict[c.Path, None] = {}
+        for path in node.scalers:
+            found = self._scaler(path, state)
+            if found is not None:
+                scalers[found] = None
+        for loss in node.losses:
+            scalers.update(dict.fromkeys(self._carried(c.Ref(loss), state)))
+        states = [state]
+        for scaler in scalers:
+            states = [after for before in states for after in self._scaled(scaler, node.site, before)]
+        return states
+
+    def _scaled(self, scaler: c.Path, site: int, state: State) -> list[State]:
+        """The states after a backward of what `scaler` scaled: it exists, and scales only where it is enabled."""
+        enabled = c.Atom("enabled", c.Ref(scaler))
+        there = self._assume(c.Atom("truth", c.Ref(scaler)), True, state)
+        on = [s for before in there for s in self._assume(enabled, True, before)]
+        off = [s for before in there for s in self._assume(enabled, False, before)]
+        return [
+            *(self._scale(scaler, site, s) for s in on),
+            *(s.with_phase(scaler, Phase("off", site)) for s in off),
+        ]
+
+    def _scale(self, scaler: c.Path, site: int, state: State) -> State:
+        before = state.scalers.get(scaler)
+        if before is None:
+            return state.with_phase(scaler, Phase("scaled", site))
+        for pending in before.pending:
+            if not pending.late:
+                self._record.clip(pending.site).unconsumed = True
+        backward = before.backward if before.kind == "scaled" and not before.stepped else site
+        return state.with_phase(scaler, replace(before, kind="scaled", backward=backward, pending=()))
+
+    def _clip(self, node: p.Clip, state: State) -> State:
+        record = self._record.clip(node.site)
+        verdicts = {s: self._at_clip(s, phase, node, state) for s, phase in state.scalers.items()}
+        found = set(verdicts.values())
+        if "unknown" in found:
+            record.unknown = True
+        elif "unscaled" in found:
+            record.unscaled = True
+        elif "scaled" in found:
+            for scaler, verdict in verdicts.items():
+                if verdict == "scaled":
+                    phase = state.scalers[scaler]
+                    record.scaled.setdefault(scaler, phase.backward)
+                    pending = Pending(node.site, bool(phase.stepped))
+                    if pending not in phase.pending:
+                        phase = replace(phase, pending=(*phase.pending, pending))
+                        state = state.with_phase(scaler, phase)
+        elif "off" not in found:
+            record.idle = True
+        return state
+
+    def _at_clip(self, scaler: c.Path, phase: Phase, node: p.Clip, state: State) -> str:
+        """What a clip sees of one scaler: scaled, unscaled, off, unknown, or other (not its gradients)."""
+        if phase.kind != "scaled":
+            return phase.kind
+        optimizers = tuple(self._record.optimizers.get(scaler, ()))
+        params = self._modules(node.params, state)
+        owners = [o for o in optimizers if self._owns(o, params, state)] if params else []
+        if owners:
+            return "unscaled" if any(o in phase.unscaled for o in owners) else "scaled"
+        if params and any(self._owns(o, params, state) for o in self._objects.optimizers if o not in optimizers):
+            return "other"
+        return "unscaled" if phase.unscaled else "scaled"
+
+    def _modules(self, params: tuple[c.Path, ...] | None, state: State) -> tuple[c.Path, ...]:
+        return tuple(self._path(path, state) for path in params) if params else ()
+
+    def _owns(self, optimizer: c.Path, params: tuple[c.Path, ...], state: State) -> bool:
+        """Whether all of `params` provably belong to `optimizer`."""
+        if all(path[: len(optimizer) + 1] == (*optimizer, "param_groups") for path in params):
+            return True
+        owned = self._modules(self._objects.owned(optimizer), state)
+        return bool(owned) and all(any(path[: len(o)] == o for o in owned) for path in params)
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def _invoke(self, node: p.Invoke, state: State, frame: Frame) -> Flow:
+        scaler = self._scaler(node.receiver, state) if node.receiver is not None else None
+        if scaler is not None and node.function is None:
+            return Flow(self._method(node, scaler, state))
+        callees = self._callees(node, state, frame)
+        if callees:
+            return self._joined([self._inline(node, name, klass, state, frame) for name, klass in callees])
+        if node.method == "zero_grad":
+            return Flow([self._zero_grad(state)])
+        if node.method == "step" and node.receiver is not None:
+            state = self._plain_step(node, self._path(node.receiver, state), state)
+        return Flow([self._escape(node, state, frame)])
+
+    def _method(self, node: p.Invoke, scaler: c.Path, state: State) -> list[State]:
+        if node.method in ("step", "unscale_"):
+            optimizer = self._optimizer(node, state)
+            self._record.optimizers.setdefault(scaler, {})[optimizer] = None
+            phase = state.scalers.get(scaler)
+            if phase is None:
+                return [state]
+            act = self._step if node.method == "step" else self._unscale
+            return [state.with_phase(scaler, act(node.site, optimizer, phase))]
+        if node.method == "update":
+            for pending in state.scalers.get(scaler, Phase("off", 0)).pending:
+                if not pending.late:
+                    self._record.clip(pending.site).unconsumed = True
+            return [state.with_phase(scaler, None)]
+        return [state]
+
+    def _optimizer(self, node: p.Invoke, state: State) -> c.Path:
+        for argument in node.arguments:
+            if argument.keyword in (None, "optimizer") and not argument.star:
+                if len(argument.handed) == 1:
+                    return self._path(argument.handed[0], state)
+                break
+        return (f"<optimizer at {node.site}>",)
+
+    def _confirm(self, optimizer: c.Path, phase: Phase) -> list[ClipRecord]:
+        """The clips that acted on what `optimizer` is about to consume."""
+        if optimizer in phase.stepped:
+            return []
+        return [self._record.clip(pending.site) for pending in phase.pending]
+
+    def _step(self, site: int, optimizer: c.Path, phase: Phase) -> Phase:
+        for record in self._confirm(optimizer, phase):
+            record.steps[site] = optimizer
+        return replace(
+            phase,
+            unscaled=tuple(o for o in phase.unscaled if o != optimizer),
+            stepped=tuple(dict.fromkeys((*phase.stepped, optimizer))),
+            pending=tuple(pending for pending in phase.pending if optimizer in phase.stepped),
+        )
+
+    def _unscale(self, site: int, optimizer: c.Path, phase: Phase) -> Phase:
+        for record in self._confirm(optimizer, phase):
+            record.late_unscales[site] = optimizer
+        return replace(phase, unscaled=tuple(dict.fromkeys((*phase.unscaled, optimizer))))
+
+    def _plain_step(self, node: p.Invoke, optimizer: c.Path, state: State) -> State:
+        framework = state.scalers.get(FRAMEWORK)
+        if framework is not None:
+            self._step(node.site, optimizer, framework)
+            state = state.with_phase(FRAMEWORK, None)
+        if not looks_like_optimizer(self._objects, optimizer):
+            return state
+        for scaler, phase in state.scalers.items():
+            if any(not pending.late for pending in phase.pending):
+                late = tuple(pending for pending in phase.pending if pending.late)
+                state = state.with_phase(scaler, replace(phase, pending=late))
+        return state
+
+    def _zero_grad(self, state: State) -> State:
+        for scaler in list(state.scalers):
+            if len(self._record.optimizers.get(scaler, ())) <= 1 and scaler != FRAMEWORK:
+                for pending in state.scalers[scaler].pending:
+                    self._record.clip(pending.site).unconsumed = True
+                state = state.with_phase(scaler, None)
+        return state
+
+    def _callees(self, node: p.Invoke, state: State, frame: Frame) -> list[tuple[str, str | None]]:
+        """Functions of this file that the call may reach, with the class of the object they are called on."""
+        classes = self._objects.classes
+        if node.function is not None:
+            owner = self._objects.functions[node.function].owner
+            return [(node.function, owner if owner in classes.by_name else None)]
+        if node.above is not None:
+            found = classes.above(node.above, node.method)
+            return [(found, frame.klass)] if found is not None else []
+        if node.receiver is None:
+            return []
+        klass = self._class_of(node.receiver, state, frame)
+        if klass is not None:
+            names = [classes.method(klass, node.method)]
+            if node.receiver[-1].endswith(".self"):
+                names.extend(classes.overrides(klass, node.method))
+            return [(name, klass) for name in names if name is not None]
+        if node.method != "__call__":
+            whole = self._class_of((*node.receiver, node.method), state, frame)
+            called = classes.method(whole, "__call__") if whole is not None else None
+            return [(called, whole)] if called is not None else []
+        return []
+
+    def _class_of(self, path: c.Path, state: State, frame: Frame) -> str | None:
+        if len(path) == 1 and path[0].endswith(".self"):
+            own = frame.klass is not None and self._objects.lift.self_root(frame.klass) == path[0]
+            return frame.klass if own else self._objects.instance(self._path(path, state))
+        return self._objects.instance(path) or self._objects.instance(self._path(path, state))
+
+    def _inline(self, node: p.Invoke, name: str, klass: str | None, state: State, frame: Frame) -> Flow:
+        if self._is_placeholder(name, node):
+            return Flow([self._escaped(state, lambda scaler: len(scaler) > 1)])
+        if name not in self._matters:
+            return Flow([state])
+        if name in frame.functions or len(frame.functions) > _DEPTH:
+            return Flow([self._escape(node, state, frame)])
+        entry = self._bind(node, name, klass, state)
+        flow = self._run(self._programs[name], [entry], Frame((*frame.functions, name), klass))
+        states = [*flow.normal, *flow.exits.get("return", ())]
+        result = Flow([self._leave(name, after, state) for after in states])
+        result.leave("raise", [self._leave(name, s, state) for s in flow.exits.get("raise", ())])
+        return result
+
+    def _is_placeholder(self, name: str, node: p.Invoke) -> bool:
+        """Whether a method has no code of its own and is there to be replaced by a subclass elsewhere."""
+        function = self._objects.functions[name]
+        if node.receiver is None or not node.receiver[-1].endswith(".self") or function.owner is None:
+            return False
+        return name in self._objects.placeholders
+
+    def _leave(self, name: str, after: State, before: State) -> State:
+        """The caller's state: the callee's variables are gone, and `self` means again what it meant."""
+        result = after.forget_scope(name)
+        root = self._receiver_root(name)
+        if root is not None:
+            result.values.pop((root,), None)
+            if (root,) in before.values:
+                result.values[(root,)] = before.values[(root,)]
+        return result
+
+    def _receiver_root(self, name: str) -> str | None:
+        function = self._objects.functions[name]
+        if not self._objects.has_receiver(name) or function.owner not in self._objects.classes.by_name:
+            return None
+        return self._objects.lift.self_root(function.owner)
+
+    def _bind(self, node: p.Invoke, name: str, klass: str | None, state: State) -> State:
+        """The state at the entry of an inlined function."""
+        entry = state.forget_scope(name)
+        function = self._objects.functions[name]
+        root = self._receiver_root(name)
+        if root is not None and node.receiver is not None and node.above is None:
+            receiver = node.receiver
+            if klass is not None and self._objects.instance(receiver) is None and node.function is None:
+                whole = (*receiver, node.method)
+                receiver = whole if self._objects.instance(whole) is not None else receiver
+            target = self._path(receiver, state)
+            entry = State(dict(entry.known), dict(entry.values), entry.scalers)
+            if target != (root,):
+                entry.values[(root,)] = p.Alias(c.Ref(target))
+        params = [q for q in function.params[1 if root is not None else 0 :] if not q.star]
+        entry = State(dict(entry.known), dict(entry.values), entry.scalers)
+        for param in params:
+            if param.default is not None:
+                self._bind_one(name, param.name, self._objects.default(param.default), state, entry)
+        plain = [q for q in params if not q.keyword_only]
+        for index, argument in enumerate(node.arguments):
+            if argument.star:
+                break
+            if argument.keyword is not None:
+                self._bind_one(name, argument.keyword, argument.value, state, entry)
+            elif index < len(plain):
+                self._bind_one(name, plain[index].name, argument.value, state, entry)
+        return entry
+
+    def _bind_one(self, name: str, param: str, value: p.Value | None, state: State, entry: State) -> None:
+        path = (f"{name}:{param}",)
+        settled = self._settled(value, state)
+        if settled is not None:
+            entry.values[path] = settled
+        else:
+            entry.values.pop(path, None)
+
+    # -- what cannot be seen ---------------------------------------------------------------------------------
+
+    def _escape(self, node: p.Invoke, state: State, frame: Frame) -> State:
+        """The state after a call into code that this file does not show."""
+        if not state.scalers or _LOOKS.search(node.method):
+            return state
+        handed = [self._path(path, state) for a in node.arguments for path in a.handed]
+        if any(name in self._matters for a in node.arguments for name in a.functions):
+            return self._escaped(state, lambda scaler: True)
+        receiver = self._path(node.receiver, state) if node.receiver is not None else None
+        if node.receiver is not None and node.receiver[-1].endswith(".self"):
+            receiver = receiver if self._is_foreign_method(node, frame) else None
+        elif node.above is not None and self._objects.classes.is_open(node.above):
+            receiver = (self._objects.lift.self_root(node.above),)
+        last = node.method if node.method != "__call__" or node.receiver is None else node.receiver[-1]
+        hooked = bool(_HOOK.search(last.rpartition(":")[2]))
+
+        def touched(scaler: c.Path) -> bool:
+            if any(scaler[: len(path)] == path for path in handed):
+                return True
+            holders = [self._path(holder, state) for holder in self._objects.holders_of(scaler)]
+            if any(h[: len(path)] == path for path in handed for h in holders):
+                return True
+            if receiver is not None and (receiver in holders or scaler[: len(receiver)] == receiver):
+                return True
+            return hooked and (len(scaler) > 1 or bool(holders) or self._objects.is_shared(scaler))
+
+        return self._escaped(state, touched)
+
+    def _is_foreign_method(self, node: p.Invoke, frame: Frame) -> bool:
+        """Whether `self.method()` runs code of a base class that this file does not show."""
+        if node.above is None and node.receiver is not None and self._objects.is_assigned((*node.receiver, node.method)):
+            return False
+        return frame.klass is not None and self._objects.classes.is_open(frame.klass)
+
+    @staticmethod
+    def _escaped(state: State, touched: Callable[[c.Path], bool]) -> State:
+        scalers = {
+            scaler: replace(phase, kind="unknown") if phase.kind != "unknown" and touched(scaler) else phase
+            for scaler, phase in state.scalers.items()
+        }
+        return State(state.known, state.values, scalers)
+
+
+def _paths_of(value: p.Value) -> list[c.Path]:
+    return [] if isinstance(value, p.Scaled) else value_paths(value)
