@@ -34,11 +34,13 @@ from amplint.registry import matches
 from amplint.rule import Context, Report, Rule
 from amplint.source import Source
 from amplint.suppress import Suppressions, parse_suppressions
-from amplint.syntax.parse import parse
+from amplint.syntax.parse import parse, parse_after_look
 from amplint.syntax.positions import PositionsLost
 from amplint.syntax.syntax_error import SyntaxProblem
 
 SYNTAX_ERROR = "AMP900"
+#: Where the runtime shim lives when the project has not vendored it.
+SHIM = "amplint.runtime"
 _RANK = {Confidence.LOW: 0, Confidence.MEDIUM: 1, Confidence.HIGH: 2}
 _DOCUMENTATION = "https://amplint.readthedocs.io/rules/{name}"
 
@@ -52,14 +54,22 @@ class FileResult:
     statistics: dict[str, int] = field(default_factory=dict)
 
 
-def extract(source: Source, settings: Settings, module_name: str = "") -> ModuleModel | SyntaxProblem:
-    """First phase: the model of one file, or why it cannot be parsed."""
+def model_of(
+    source: Source, settings: Settings, look: tuple[SyntaxProblem | None] | None = None
+) -> ModuleModel | SyntaxProblem:
+    """The model of one file, or why it cannot be parsed; `look` is what `first_look` said, where it was asked."""
     with _no_garbage_collection():
-        module = parse(source)
+        module = parse(source) if look is None else parse_after_look(source, look[0])
         if isinstance(module, SyntaxProblem):
             return module
-        known = {**facts.aliases(), **dict(settings.aliases)}
-        return ModuleModel(source, module, module_name, known)
+        return ModuleModel(source, module, "", _aliases(settings))
+
+
+def _aliases(settings: Settings) -> dict[str, str]:
+    """Names that mean other names: torch's own, the shim under its configured name, the user's wrappers."""
+    shim = settings.shim_module
+    own = {} if shim == SHIM else {f"{shim}.{name}": f"{SHIM}.{name}" for name in facts.shim_names()}
+    return {**facts.aliases(), **own, **dict(settings.aliases)}
 
 
 def syntax_finding(problem: SyntaxProblem, source: Source, rules: Sequence[Rule]) -> FileResult:

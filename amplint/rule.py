@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from amplint.config import Settings
+    from amplint.gate import Outline
     from amplint.model.module import ModuleModel
     from amplint.project.link import Project
 
@@ -65,6 +66,8 @@ class Rule:
     check: Callable[[Context], Iterable[Report]] = field(repr=False)
     #: A file in which none of these occurs has no finding of this rule; empty: every file may have one.
     words: tuple[str, ...] = ()
+    #: A cheap necessary condition on the file's outline, asked before LibCST parses it; None: always.
+    shape: Callable[[Outline], bool] | None = field(default=None, repr=False)
     confidence: Confidence = Confidence.HIGH
     preview: bool = False
     #: Not in the default selection even where its family is.

@@ -15,14 +15,15 @@ from amplint.rule import Rule
 from amplint.source import FileChanged, Source, SourceError, read_source, source_from_bytes, write_atomic
 
 if TYPE_CHECKING:
+    from amplint.gate import Admission
     from amplint.model.module import ModuleModel
     from amplint.project.link import Project
     from amplint.syntax.syntax_error import SyntaxProblem
 
 #: Fixing a file stops after this many passes; a pass applies every fix that does not overlap another.
 MAX_PASSES = 10
-#: Characters of source text whose models are kept between extract and check.
-_KEPT_TEXT = 4_000_000
+#: Characters of source text whose models are kept (a file that is fixed is asked for its model several times).
+_KEPT_TEXT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ class _Job:
         self.fix = fix
         self.result = RunResult()
         self._sources: list[Source] = []
-        self._words = _words(rules)
+        #: The rules that look at a model (AMP900 is about those that have none).
+        self._checked_rules = tuple(rule for rule in rules if rule.code != "AMP900")
         self._counts: Counter[str] = Counter()
 
     def read(self, path: Path, filename: str) -> None:
@@ -126,32 +128,26 @@ class _Job:
         self._sources.append(source)
 
     def check_all(self, progress: Callable[[int, int], None] | None) -> None:
-        """Extract every file that the gate admits, link them, check each."""
-        from amplint.gate import admits
+        """Extract every file, link those that the gate admits, check each of them."""
+        from amplint.gate import admit
+        from amplint.project.link import ModuleIndex, Project
 
-        admitted = [source for source in self._sources if admits(source, self._words)]
-        passed = {id(source) for source in admitted}
-        total = len(self._sources)
-        for done, source in enumerate(self._sources):
-            if id(source) not in passed:
-                self._check_syntax(source)
-                if progress is not None:
-                    progress(done + 1, total)
-        if not admitted:
-            return
-        from amplint.project.link import Project, index
-
-        models = _Models(self.settings)
-        indexes = []
-        for source in admitted:
-            model = models.get(source)
-            if model is not None:
-                indexes.append(index(model))
-        checker = Checker(self.settings, self.rules, Project(indexes), models)
-        for done, source in enumerate(admitted):
+        admitted: list[tuple[Source, Admission]] = []
+        indexes: list[ModuleIndex] = []
+        for source in self._sources:
+            admission = admit(source, self._checked_rules)
+            if admission.outline is not None:
+                indexes.append(ModuleIndex(source.filename, tuple(admission.outline.imports)))
+            if admission.rules or admission.problem is not None:
+                admitted.append((source, admission))
+        checker = Checker(self.settings, self.rules, Project(indexes), _Models(self.settings))
+        done = len(self._sources) - len(admitted)
+        for source, admission in admitted:
+            checker.looked_at(source, admission.problem)
             self._check(source, checker)
+            done += 1
             if progress is not None:
-                progress(total - len(admitted) + done + 1, total)
+                progress(done, len(self._sources))
 
     def finish(self) -> RunResult:
         """The result, in order."""
@@ -162,17 +158,6 @@ class _Job:
         result.changes.sort(key=lambda change: change.source.filename)
         result.statistics = dict(sorted(self._counts.items()))
         return result
-
-    def _check_syntax(self, source: Source) -> None:
-        from amplint.syntax.syntax_error import quick_problem
-
-        if not any(rule.code == "AMP900" for rule in self.rules):
-            return
-        problem = quick_problem(source)
-        if problem is not None:
-            from amplint.engine import syntax_finding
-
-            self._keep(source, syntax_finding(problem, source, self.rules).findings)
 
     def _unreadable(self, error: SourceError) -> None:
         from amplint.engine import syntax_finding
@@ -235,6 +220,10 @@ class Checker:
         self._rules = rules
         self._project = project
         self._models = models
+
+    def looked_at(self, source: Source, problem: SyntaxProblem | None) -> None:
+        """Tell what the standard library's parser said of a file, so that it is not asked again."""
+        self._models.looks[id(source)] = (problem,)
 
     def check(self, source: Source) -> Outcome:
         """Findings of one file as it is."""
@@ -314,6 +303,7 @@ class _Models:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.looks: dict[int, tuple[SyntaxProblem | None]] = {}
         self._kept: OrderedDict[int, tuple[Source, ModuleModel]] = OrderedDict()
         self._problems: dict[int, tuple[Source, SyntaxProblem]] = {}
         self._size = 0
@@ -328,7 +318,7 @@ class _Models:
             return kept[1]
         if id(source) in self._problems:
             return None
-        made = engine.extract(source, self._settings)
+        made = engine.model_of(source, self._settings, self.looks.get(id(source)))
         if not isinstance(made, ModuleModel):
             self._problems[id(source)] = (source, made)
             return None
@@ -350,18 +340,6 @@ def _admitted(finding: Finding, mode: FixMode) -> bool:
     return finding.fix is not None and is_applicable(
         finding.fix, ports=mode.ports, repairs=mode.repairs, unsafe=mode.unsafe
     )
-
-
-def _words(rules: Sequence[Rule]) -> tuple[str, ...] | None:
-    """Words of which a file must hold one to concern any rule; None when every file does."""
-    words: dict[str, None] = {}
-    for rule in rules:
-        if rule.code == "AMP900":
-            continue
-        if not rule.words:
-            return None
-        words.update(dict.fromkeys(rule.words))
-    return tuple(words)
 
 
 def _internal(source: Source, error: Exception) -> InternalError:

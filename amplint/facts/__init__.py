@@ -24,6 +24,12 @@ def aliases() -> dict[str, str]:
     return {row["name"]: row["canonical"] for row in table("aliases")}
 
 
+@cache
+def shim_names() -> tuple[str, ...]:
+    """Names that the runtime shim offers in place of `torch.cuda.amp`'s."""
+    return tuple(row["shim"] for row in table("cuda_amp_api") if row["shim"])
+
+
 def version(text: str) -> tuple[int, int]:
     """`"2.10"` -> (2, 10)."""
     major, _, minor = text.partition(".")

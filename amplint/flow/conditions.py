@@ -197,6 +197,15 @@ def formula_paths(formula: Formula) -> Iterator[Path]:
         yield from atom_paths(atom)
 
 
+def called_on(term: Term) -> Iterator[Path]:
+    """The objects whose methods `term` calls."""
+    if isinstance(term, Op):
+        if term.name == "call" and isinstance(term.args[0], Ref):
+            yield term.args[0].path[:-1]
+        for part in term.args:
+            yield from called_on(part)
+
+
 def size(term: Term) -> int:
     """The number of paths, literals and operations in `term`."""
     return 1 + sum(map(size, term.args)) if isinstance(term, Op) else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
@@ -15,6 +16,8 @@ from amplint.model import ir
 
 #: Loops over displays of at most this many elements are unrolled.
 _UNROLLED = 6
+#: Longest path that is followed through aliases (a list that holds itself would give ever longer ones).
+_LONGEST = 8
 _OPTIMIZER = re.compile(r"opt(im|$|_|\d|[A-Z])", re.IGNORECASE)
 
 
@@ -371,7 +374,7 @@ class Pruner:
         self.callers = self._find_callers()
         self.matters = self._mattering()
         self._slim = {name: self._prune(program, None) for name, program in programs.items()}
-        self._relevant = self._relevant_roots()
+        self._relevant = self._find_relevant()
 
     def result(self) -> dict[str, p.Program]:
         """The programs with what matters only."""
@@ -441,7 +444,7 @@ class Pruner:
     def _keeps(self, node: p.Invoke) -> bool:
         return self._is_event(node) or any(callee in self.matters for callee in self._callees(node))
 
-    def _prune(self, program: p.Program, relevant: set[c.Path] | None) -> p.Program:
+    def _prune(self, program: p.Program, relevant: Relevance | None) -> p.Program:
         found: list[p.Node] = []
         for node in program:
             kept = self._prune_node(node, relevant)
@@ -449,18 +452,18 @@ class Pruner:
                 found.append(kept)
         return tuple(found)
 
-    def _prune_node(self, node: p.Node, relevant: set[c.Path] | None) -> p.Node | None:
+    def _prune_node(self, node: p.Node, relevant: Relevance | None) -> p.Node | None:
         if isinstance(node, p.Invoke):
             return node if self._keeps(node) else None
         if isinstance(node, p.Assign):
-            return node if relevant is None or _related(node.path, relevant) else None
+            return node if relevant is None or relevant.assigns(node) else None
         if isinstance(node, p.Branch):
             return self._prune_branch(node, relevant)
         if isinstance(node, p.Loop):
             start, body = self._prune(node.start, relevant), self._prune(node.body, relevant)
             orelse = self._prune(node.orelse, relevant)
             kept = any(map(_acts, nodes((*body, *orelse))))
-            test = node.test if relevant is None or _tests(node.test, relevant) else None
+            test = node.test if relevant is None or relevant.tests(node.test) else None
             return p.Loop(test, start, body, orelse, node.site) if kept else None
         if isinstance(node, p.Attempt):
             handlers = tuple(self._prune(handler, relevant) for handler in node.handlers)
@@ -474,12 +477,12 @@ class Pruner:
             return p.Choice(arms, node.site) if any(arms) else None
         return node
 
-    def _prune_branch(self, node: p.Branch, relevant: set[c.Path] | None) -> p.Node | None:
+    def _prune_branch(self, node: p.Branch, relevant: Relevance | None) -> p.Node | None:
         then, orelse = self._prune(node.then, relevant), self._prune(node.orelse, relevant)
         if not (then or orelse):
             return None
         inner = list(nodes((*then, *orelse)))
-        if relevant is None or any(map(_is_act, inner)) or _tests(node.test, relevant):
+        if relevant is None or any(map(_is_act, inner)) or relevant.tests(node.test):
             return p.Branch(node.test, then, orelse, node.site)
         if all(isinstance(n, p.Exit) and n.kind == "raise" for n in inner):
             return None
@@ -496,25 +499,81 @@ class Pruner:
                     stack.append(caller)
         return found
 
-    def _relevant_roots(self) -> set[c.Path]:
-        found: set[c.Path] = set()
+    def _find_relevant(self) -> Relevance:
+        tested: set[c.Path] = set()
+        wide: set[c.Path] = set()
+        read: set[c.Path] = set()
         assigned: list[p.Assign] = []
         for program in self._slim.values():
             for node in nodes(program):
                 if isinstance(node, p.Assign):
                     assigned.append(node)
+                elif isinstance(node, p.Branch) and any(map(_is_act, nodes((*node.then, *node.orelse)))):
+                    _note(node.test, tested, wide)
                 else:
                     called = isinstance(node, p.Invoke) and any(f in self.matters for f in self._callees(node))
-                    found.update(path[:2] for path in _read(node, called))
-        grows = True
-        while grows:
-            grows = False
-            for node in assigned:
-                if isinstance(node.value, (p.Scaled, p.Made)) or _related(node.path, found):
-                    more = {path[:2] for path in (node.path, *value_paths(node.value))} - found
-                    grows = grows or bool(more)
-                    found |= more
-        return found
+                    read.update(_read(node, called))
+        for node in assigned:
+            if isinstance(node.value, p.Made):
+                _note(node.value.present, tested, wide)
+                _note(node.value.enabled, tested, wide)
+        _close(assigned, tested, wide)
+        read |= tested
+        _close(assigned, read, wide)
+        return Relevance(frozenset(tested), frozenset(read), frozenset(wide))
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """Which variables guards and events depend on."""
+
+    #: Paths whose values decide whether an event happens.
+    tested: frozenset[c.Path]
+    #: These, and the paths that events name.
+    read: frozenset[c.Path]
+    #: Objects whose methods decide something: any attribute of theirs may matter.
+    wide: frozenset[c.Path]
+
+    def assigns(self, node: p.Assign) -> bool:
+        """Whether an assignment matters."""
+        path = node.path
+        return (
+            isinstance(node.value, (p.Scaled, p.Made))
+            or any(r[: len(path)] == path for r in self.read)
+            or any(path[: len(w)] == w for w in self.wide)
+        )
+
+    def tests(self, test: c.Formula | None) -> bool:
+        """Whether the outcome of `test` says something about what guards an event."""
+        if isinstance(test, bool):
+            return True
+        paths = set(c.formula_paths(test)) if test is not None else set()
+        return any(r[: len(path)] == path or path[: len(r)] == r for path in paths for r in self.tested)
+
+
+def _note(formula: c.Formula, tested: set[c.Path], wide: set[c.Path]) -> None:
+    for atom in c.atoms(formula):
+        for term in (atom.left, atom.right):
+            tested.update(c.term_paths(term))
+            wide.update(owner for owner in c.called_on(term) if owner)
+
+
+def _close(assigned: list[p.Assign], read: set[c.Path], wide: set[c.Path]) -> None:
+    """Add what the values of what is read are made from."""
+    grows = True
+    while grows:
+        before = len(read)
+        for node in assigned:
+            size = len(node.path)
+            tails = {r[size:] for r in read if r[:size] == node.path}
+            if isinstance(node.value, p.Scaled):
+                read.update((*node.value.scalers, node.path))
+            elif tails:
+                sources = value_paths(node.value)
+                read.update(sources)
+                if isinstance(node.value, p.Alias) and isinstance(node.value.term, c.Ref):
+                    read.update(sources[0] + tail for tail in tails if len(sources[0] + tail) <= _LONGEST)
+        grows = len(read) > before
 
 
 def _acts(node: p.Node) -> bool:
@@ -529,27 +588,13 @@ def _is_act(node: p.Node) -> bool:
     return isinstance(node, (p.Backward, p.ManualBackward, p.Clip, p.Descale, p.Invoke))
 
 
-def _tests(test: c.Formula | None, relevant: set[c.Path]) -> bool:
-    """Whether the outcome of `test` says something about what guards an event."""
-    if isinstance(test, bool):
-        return True
-    return test is not None and any(_related(path, relevant) for path in c.formula_paths(test))
-
-
 def looks_like_optimizer(objects: Objects, path: c.Path) -> bool:
     """Whether `path` was made with parameters, or is named as optimizers are."""
     return objects.owned(path) is not None or _OPTIMIZER.search(path[-1].rpartition(":")[2]) is not None
 
 
-def _related(path: c.Path, relevant: set[c.Path]) -> bool:
-    return path[:2] in relevant or path[:1] in relevant or any(r[: len(path)] == path for r in relevant)
-
-
 def _read(node: p.Node, called: bool) -> Iterator[c.Path]:
-    if isinstance(node, p.Branch):
-        if any(map(_is_act, nodes((*node.then, *node.orelse)))):
-            yield from c.formula_paths(node.test)
-    elif isinstance(node, p.Backward):
+    if isinstance(node, p.Backward):
         yield from (*node.scalers, *node.losses)
     elif isinstance(node, p.Clip):
         yield from node.params or ()

@@ -6,8 +6,9 @@ Built from the nodes of one tree in preorder. Answers are ordered tuples: no res
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import libcst as cst
 
@@ -99,7 +100,8 @@ def dotted(node: cst.BaseExpression) -> str | None:
     return ".".join(reversed(parts))
 
 
-_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
+#: A node to visit, the scope that it is evaluated in, and whether it continues a chain of attributes.
+_Step = tuple[cst.CSTNode, Scope, bool]
 
 
 class Names:
@@ -265,43 +267,46 @@ class Names:
 
     def _build(self) -> None:
         scopes = self._scope_of
-        stack: list[tuple[cst.CSTNode, Scope, bool]] = [(self.tree.module, self.module_scope, False)]
+        stack: list[_Step] = [(self.tree.module, self.module_scope, False)]
         while stack:
             node, scope, chained = stack.pop()
             scopes[id(node)] = scope
-            below: list[tuple[cst.CSTNode, Scope, bool]] = []
-            if isinstance(node, cst.FunctionDef):
-                below = self._function(node, scope)
-            elif isinstance(node, cst.ClassDef):
-                below = self._class(node, scope)
-            elif isinstance(node, cst.Lambda):
-                inner = self._open("lambda", node, scope, "<lambda>")
-                self._params(node.params, inner)
-                below = [(child, scope, False) for child in _defaults(node.params)]
-                below.append((node.body, inner, False))
-            elif isinstance(node, _COMPREHENSIONS):
-                inner = self._open("comprehension", node, scope, "<comprehension>")
-                below = [(child, inner, False) for child in children(node)]
-            elif isinstance(node, (cst.Import, cst.ImportFrom)):
-                self._import(node, scope)
-            elif isinstance(node, (cst.Global, cst.Nonlocal)):
-                for item in node.names:
-                    scope.declared[item.name.value] = type(node).__name__.lower()
-            elif isinstance(node, cst.Attribute):
+            kind = type(node)
+            if kind is cst.Name:
                 if not chained:
-                    self._reference(node, scope)
-                below = [(node.value, scope, True)]
-            elif isinstance(node, cst.Name):
+                    self.references.append(Reference(node, node, (), scope))  # type: ignore[arg-type]
+                continue
+            if kind is cst.Attribute:
                 if not chained:
-                    self.references.append(Reference(node, node, (), scope))
-            elif isinstance(node, cst.Arg):
-                below = [(node.value, scope, False)]
+                    self._reference(node, scope)  # type: ignore[arg-type]
+                stack.append((node.value, scope, True))  # type: ignore[attr-defined]
+                continue
+            if kind is cst.Arg:
+                stack.append((node.value, scope, False))  # type: ignore[attr-defined]
+                continue
+            step = _STEPS.get(kind)
+            if step is None:
+                below: list[_Step] = [(child, scope, False) for child in children(node)]
             else:
-                below = self._plain(node, scope)
+                below = step(self, node, scope)
             below.reverse()
             stack.extend(below)
 
-    def _plain(self, node: cst.CSTNode, scope: Scope) -> list[tuple[cst.CSTNode, Scope, bool]]:
+    def _lambda(self, node: cst.Lambda, scope: Scope) -> list[_Step]:
+        inner = self._open("lambda", node, scope, "<lambda>")
+        self._params(node.params, inner)
+        return [*((child, scope, False) for child in _defaults(node.params)), (node.body, inner, False)]
+
+    def _comprehension(self, node: cst.CSTNode, scope: Scope) -> list[_Step]:
+        inner = self._open("comprehension", node, scope, "<comprehension>")
+        return [(child, inner, False) for child in children(node)]
+
+    def _declaration(self, node: cst.Global | cst.Nonlocal, scope: Scope) -> list[_Step]:
+        for item in node.names:
+            scope.declared[item.name.value] = type(node).__name__.lower()
+        return []
+
+    def _plain(self, node: cst.CSTNode, scope: Scope) -> list[_Step]:
         """Bind what a statement binds; its children are evaluated in the same scope."""
         if isinstance(node, cst.Assign):
             for target in node.targets:
@@ -350,11 +355,11 @@ class Names:
         self.scopes.append(scope)
         return scope
 
-    def _function(self, node: cst.FunctionDef, scope: Scope) -> list[tuple[cst.CSTNode, Scope, bool]]:
+    def _function(self, node: cst.FunctionDef, scope: Scope) -> list[_Step]:
         self._bind(node.name.value, "def", node, scope)
         inner = self._open("function", node, scope, node.name.value)
         self._params(node.params, inner)
-        below: list[tuple[cst.CSTNode, Scope, bool]] = [(d, scope, False) for d in node.decorators]
+        below: list[_Step] = [(d, scope, False) for d in node.decorators]
         if node.type_parameters is not None:
             below.append((node.type_parameters, inner, False))
         below.extend((child, scope, False) for child in _defaults(node.params))
@@ -363,7 +368,7 @@ class Names:
         below.append((node.body, inner, False))
         return below
 
-    def _class(self, node: cst.ClassDef, scope: Scope) -> list[tuple[cst.CSTNode, Scope, bool]]:
+    def _class(self, node: cst.ClassDef, scope: Scope) -> list[_Step]:
         self._bind(node.name.value, "class", node, scope)
         inner = self._open("class", node, scope, node.name.value)
         outer: list[cst.CSTNode] = [*node.decorators, *node.bases, *node.keywords]
@@ -430,7 +435,7 @@ class Names:
             return none
         return [element.value for element in value.elements]
 
-    def _import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
+    def _import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> list[_Step]:
         if isinstance(node, cst.Import):
             for alias in node.names:
                 whole = dotted(alias.name) or ""
@@ -439,17 +444,18 @@ class Names:
                 else:
                     root = whole.split(".")[0]
                     self._bind(root, "import", alias, scope, origin=root)
-            return
+            return []
         origin = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
         if isinstance(node.names, cst.ImportStar):
             scope.module.stars.append(origin)
-            return
+            return []
         for alias in node.names:
             name = dotted(alias.name) or ""
             asname = alias.asname.name if alias.asname is not None else alias.name
             if isinstance(asname, cst.Name):
                 whole = origin + name if origin.endswith(".") or not origin else f"{origin}.{name}"
                 self._bind(asname.value, "import", alias, scope, origin=whole)
+        return []
 
     def _reference(self, node: cst.Attribute, scope: Scope) -> None:
         parts: list[str] = []
@@ -494,3 +500,38 @@ def _defaults(params: cst.Parameters) -> list[cst.CSTNode]:
 
 
 _BUILTINS = frozenset(dir(builtins))
+
+#: What visiting a node of some classes does beyond visiting its children.
+_STEPS: dict[type, Callable[[Names, Any, Scope], list[_Step]]] = {
+    cst.FunctionDef: Names._function,
+    cst.ClassDef: Names._class,
+    cst.Lambda: Names._lambda,
+    cst.Import: Names._import,
+    cst.ImportFrom: Names._import,
+    cst.Global: Names._declaration,
+    cst.Nonlocal: Names._declaration,
+    **dict.fromkeys((cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp), Names._comprehension),
+    **dict.fromkeys(
+        (
+            cst.Assign,
+            cst.AnnAssign,
+            cst.AugAssign,
+            cst.NamedExpr,
+            cst.For,
+            cst.CompFor,
+            cst.WithItem,
+            cst.ExceptHandler,
+            cst.ExceptStarHandler,
+            cst.Del,
+            cst.MatchAs,
+            cst.MatchStar,
+            cst.MatchMapping,
+            cst.MatchKeywordElement,
+            cst.TypeVar,
+            cst.TypeVarTuple,
+            cst.ParamSpec,
+            cst.TypeAlias,
+        ),
+        Names._plain,
+    ),
+}

@@ -6,11 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-import libcst as cst
-
-from amplint.model.module import ModuleModel
-from amplint.model.names import dotted
-
 
 @dataclass(frozen=True, slots=True)
 class ModuleIndex:
@@ -19,18 +14,6 @@ class ModuleIndex:
     filename: str
     #: (dotted module as written, with leading dots when relative; the name taken, "*" for all).
     imports: tuple[tuple[str, str], ...]
-
-
-def index(model: ModuleModel) -> ModuleIndex:
-    """The index of one extracted file."""
-    taken: list[tuple[str, str]] = []
-    for node in model.tree.of_type(cst.ImportFrom):
-        origin = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
-        if isinstance(node.names, cst.ImportStar):
-            taken.append((origin, "*"))
-        else:
-            taken.extend((origin, dotted(alias.name) or "") for alias in node.names)
-    return ModuleIndex(model.filename, tuple(taken))
 
 
 class Project:

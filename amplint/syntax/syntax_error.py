@@ -12,7 +12,6 @@ import warnings
 from dataclasses import dataclass
 
 from amplint.finding import Position
-from amplint.source import Source
 
 #: Depth of the syntax tree that LibCST is trusted with (1,000 nested parentheses were fine, 2,000 were not).
 MAX_DEPTH = 500
@@ -32,8 +31,11 @@ class SyntaxProblem:
     final: bool = False
 
 
-def first_look(text: str) -> SyntaxProblem | None:
-    """What is wrong with a text according to the running Python; a newer grammar may still accept it."""
+def first_look(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
+    """What is wrong with a text according to the running Python, or its tree.
+
+    A newer grammar may accept what the running Python does not: unless the problem is `final`, ask LibCST.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -42,35 +44,48 @@ def first_look(text: str) -> SyntaxProblem | None:
         place = Position(max(1, error.lineno or 1), max(1, error.offset or 1))
         message = error.msg or "invalid syntax"
         if "too many nested" in message or _brackets(text) > MAX_BRACKETS:
-            return SyntaxProblem(_TOO_DEEP, place, final=True)
-        return SyntaxProblem(message, place)
+            return SyntaxProblem(_TOO_DEEP, place, final=True), None
+        return SyntaxProblem(message, place), None
     except (RecursionError, MemoryError):
-        return SyntaxProblem(_TOO_DEEP, Position(1, 1), final=True)
+        return SyntaxProblem(_TOO_DEEP, Position(1, 1), final=True), None
     except ValueError as error:
-        return SyntaxProblem(str(error), Position(1, 1))
+        return SyntaxProblem(str(error), Position(1, 1)), None
     row = _too_deep(tree)
-    return SyntaxProblem(_TOO_DEEP, Position(row, 1), final=True) if row else None
+    if row:
+        return SyntaxProblem(_TOO_DEEP, Position(row, 1), final=True), None
+    return None, tree
 
 
-def quick_problem(source: Source) -> SyntaxProblem | None:
-    """Why a file cannot be parsed by anybody, or None; LibCST is asked only when the running Python refuses."""
-    problem = first_look(source.text)
-    if problem is None or problem.final:
-        return problem
-    from amplint.syntax.parse import parse
+def _too_deep(tree: ast.Module) -> int:
+    """The row at which the tree is deeper than `MAX_DEPTH`, or 0.
 
-    made = parse(source)
-    return made if isinstance(made, SyntaxProblem) else None
+    Python itself bounds the nesting of statements (100 levels). An expression as deep as the limit takes as many
+    characters, so only expressions that long are descended into.
+    """
+    todo: list[ast.AST] = [tree]
+    while todo:
+        for child in ast.iter_child_nodes(todo.pop()):
+            if not isinstance(child, ast.expr):
+                todo.append(child)
+            elif _extent(child) > MAX_DEPTH and (row := _deep_row(child)):
+                return row
+    return 0
 
 
-def _too_deep(tree: ast.AST) -> int:
-    """The row at which the tree is deeper than `MAX_DEPTH`, or 0."""
-    level: list[ast.AST] = [tree]
-    for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
+def _extent(node: ast.expr) -> int:
+    """At least the number of characters of an expression on one row; many for one on several rows."""
+    if node.end_lineno != node.lineno:
+        return (node.end_lineno or 0) - node.lineno + MAX_DEPTH
+    return (node.end_col_offset or 0) - node.col_offset
+
+
+def _deep_row(node: ast.AST) -> int:
+    level = [node]
+    for _ in range(MAX_DEPTH - 100):
+        level = [child for outer in level for child in ast.iter_child_nodes(outer)]
         if not level:
             return 0
-    return next((row for node in level if (row := getattr(node, "lineno", 0))), 1)
+    return next((row for deep in level if (row := getattr(deep, "lineno", 0))), 1)
 
 
 _BRACKET = re.compile(r"[()\[\]{}]")

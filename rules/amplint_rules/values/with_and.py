@@ -82,7 +82,8 @@ RULE = Rule(
     summary="`with a() and b():` enters only the last context",
     severity=Severity.ERROR,
     check=check,
-    words=_CONTEXTS,
+    words=(" and", ")and", "\tand"),
+    shape=lambda outline: outline.has_with_and,
     fixable="sometimes",
     module=__name__,
 )
