@@ -85,34 +85,87 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class ImportRemoval:
-    """Names taken out of one `import` or `from .. import` statement; several fixes may each take some out."""
+    """Names that leave one `import` or `from .. import` statement; several fixes may each take some out."""
 
-    #: The whole lines of the statement, indentation and newline included.
+    #: The statement itself.
+    statement: Span
+    #: Its whole lines, indentation and newline included.
     lines: Span
     #: Spans of all names that the statement imports (with their `as`), in order.
     aliases: tuple[Span, ...]
+    #: The text before the first name, between the names, and behind the last one to the end of the statement.
+    gaps: tuple[str, ...]
     #: Which of them go.
     removed: frozenset[int]
     #: What stands in its place when nothing is left: "" or an indented `pass` where a block would be empty.
     placeholder: str = ""
+    #: Where the names go, if they are to be imported from another module instead.
+    move: ImportMove | None = None
 
     def merged(self, other: ImportRemoval) -> ImportRemoval:
         """Both removals from the same statement at once."""
-        return replace(self, removed=self.removed | other.removed)
+        move = self.move.merged(other.move) if self.move is not None and other.move is not None else self.move
+        return replace(self, removed=self.removed | other.removed, move=move)
 
     def edits(self) -> tuple[Edit, ...]:
         """The text edits of this removal; the formatting of the names that stay is untouched."""
         kept = [i for i in range(len(self.aliases)) if i not in self.removed]
         if not kept:
-            return (Edit(self.lines, self.placeholder),)
+            return self._moved() if self.move is not None else (Edit(self.lines, self.placeholder),)
         found = []
-        for i in sorted(self.removed):
-            if i < kept[-1]:
-                found.append(Edit(Span(self.aliases[i].start, self.aliases[i + 1].start), ""))
-        last = len(self.aliases) - 1
-        if kept[-1] != last:
-            found.append(Edit(Span(self.aliases[kept[-1]].end, self.aliases[last].end), ""))
+        if self.move is not None:
+            found.append(Edit(Span(self.lines.start, self.lines.start), self.move.statement(), lines=1))
+        found.extend(Edit(self._before_others(i), "") for i in sorted(self.removed) if i < kept[-1])
+        if kept[-1] != len(self.aliases) - 1:
+            found.append(Edit(self._behind(kept[-1]), ""))
         return tuple(found)
+
+    def _before_others(self, index: int) -> Span:
+        """A name that others follow: with its comma, and its line and comment where it stands alone there."""
+        start, behind = self.aliases[index].start, self.gaps[index + 1]
+        line, newline, rest = behind.partition("\n")
+        if "\n" not in self.gaps[index] or not newline:
+            return Span(start, self.aliases[index + 1].start)
+        indent = len(rest) - len(rest.lstrip(" \t"))
+        return Span(start, self.aliases[index].end + len(line) + 1 + indent)
+
+    def _behind(self, index: int) -> Span:
+        """All names behind the one of this index, whose comma and comment stay when its line ends there."""
+        start, end = self.aliases[index].end, self.aliases[-1].end
+        line, newline, _ = self.gaps[index + 1].partition("\n")
+        last, newline_behind, _ = self.gaps[-1].partition("\n")
+        if not newline or not newline_behind:
+            return Span(start, end)
+        has_return = line.endswith("\r")
+        return Span(start + len(line) - has_return, end + len(last) - last.endswith("\r"))
+
+    def _moved(self) -> tuple[Edit, ...]:
+        """All names go elsewhere: only the module's name changes, and the names that are called otherwise there."""
+        assert self.move is not None
+        renamed = (Edit(self.aliases[i], text) for i, text, is_new in self.move.names if is_new)
+        return (Edit(self.move.module, self.move.target), *renamed)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportMove:
+    """Names of a `from .. import` statement that are imported from another module instead."""
+
+    #: The module's name in the statement.
+    module: Span
+    target: str
+    #: (index in the statement, text of the name with its `as`, whether it differs from what stands there).
+    names: tuple[tuple[int, str, bool], ...]
+    indent: str
+    newline: str
+
+    def merged(self, other: ImportMove) -> ImportMove:
+        """Both moves at once, the names in the order of the statement."""
+        return replace(self, names=tuple(sorted({*self.names, *other.names})))
+
+    def statement(self) -> str:
+        """A whole line that imports the names from the other module."""
+        names = ", ".join(text for _, text, _ in self.names)
+        return f"{self.indent}from {self.target} import {names}{self.newline}"
 
 
 @dataclass(frozen=True, slots=True)

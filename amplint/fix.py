@@ -31,8 +31,8 @@ def apply(text: str, fixes: Iterable[Fix]) -> Applied:
     for fix in ordered:
         merged = dict(removals)
         for removal in fix.imports:
-            earlier = merged.get(removal.lines)
-            merged[removal.lines] = removal if earlier is None else earlier.merged(removal)
+            earlier = merged.get(removal.statement)
+            merged[removal.statement] = removal if earlier is None else earlier.merged(removal)
         plain = [edit for edit in fix.plain_edits if edit not in taken]
         imports = [edit for removal in merged.values() for edit in removal.edits()]
         if _overlap([*taken, *plain, *imports]):

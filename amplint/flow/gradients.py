@@ -6,26 +6,20 @@ from amplint.flow import walk
 from amplint.flow.lift import names
 from amplint.model import ir
 
-#: Qualified name -> keyword of the parameters; they are the first positional argument.
-CLIPPERS = {
-    **{
-        f"torch.nn.utils{module}.{name}": "parameters"
-        for module in ("", ".clip_grad")
-        for name in (
-            "clip_grad_norm_",
-            "clip_grad_norm",
-            "clip_grad_value_",
-            "clip_grads_with_norm_",
-        )
-    },
-    "apex.contrib.clip_grad.clip_grad_norm_": "parameters",
-    "apex.contrib.clip_grad.clip_grad.clip_grad_norm_": "parameters",
-    **{
-        f"timm.utils{module}.{name}": "parameters"
-        for module in ("", ".clip_grad", ".agc")
-        for name in ("dispatch_clip_grad", "adaptive_clip_grad")
-    },
-}
+#: Functions that clip the gradients of `parameters`, their first argument.
+CLIPPERS = frozenset(
+    {
+        "apex.contrib.clip_grad.clip_grad_norm_",
+        "apex.contrib.clip_grad.clip_grad.clip_grad_norm_",
+        *(
+            f"torch.nn.utils{module}.{name}"
+            for module in ("", ".clip_grad")
+            for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
+        ),
+    }
+)
+#: timm's, wherever they were imported from or copied to.
+_TIMM = ("dispatch_clip_grad", "adaptive_clip_grad")
 _SHARDED = (
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
@@ -42,8 +36,8 @@ def is_sharded(value: ir.Expr | None) -> bool:
 
 def clipped_by_call(call: ir.Call) -> tuple[ir.Expr | None, str] | None:
     """(parameters, function) when `call` is a known clipping function that does more than measure."""
-    known = [name for name in names(call.func) if name in CLIPPERS]
-    if not known or any(arg.star for arg in call.args):
+    known = [name for name in names(call.func) if name in CLIPPERS or name.rpartition(".")[2] in _TIMM]
+    if not known or any(arg.star for arg in call.args) or known[0].startswith("__main__."):
         return None
     name = known[0].rpartition(".")[2]
     params: ir.Expr | None = None
@@ -54,7 +48,7 @@ def clipped_by_call(call: ir.Call) -> tuple[ir.Expr | None, str] | None:
     if len(positional) > 1:
         bound = positional[1]
     for arg in call.args:
-        if arg.keyword == CLIPPERS[known[0]]:
+        if arg.keyword == "parameters":
             params = arg.value
         elif arg.keyword in ("max_norm", "clip_value", "value"):
             bound = arg.value

@@ -229,8 +229,9 @@ class Lift:
 
 
 def names(expr: ir.Expr) -> tuple[str, ...]:
-    """Qualified names that `expr` can denote."""
-    return expr.names if isinstance(expr, (ir.Name, ir.Attr)) else ()
+    """Qualified names that `expr` can denote; a star import that hands on torch is looked through."""
+    found = expr.names if isinstance(expr, (ir.Name, ir.Attr)) else ()
+    return tuple(name[name.index(".torch.") + 1 :] if ".torch." in name else name for name in found)
 
 
 def scaled_by(expr: ir.Expr) -> Iterator[ir.Expr]:

@@ -558,7 +558,7 @@ class Objects:
         for arg in call.args:
             if arg.keyword in (None, "params") and not arg.star:
                 found = self.parameters(arg.value)
-                return found if _names_parameters(arg.value) or _is_optimizer(call) else None
+                return found if _is_optimizer(call) else None
         return None
 
     def is_sharded(self, path: c.Path) -> bool:
@@ -610,12 +610,17 @@ def _is_empty(function: ir.Function) -> bool:
     )
 
 
-def _names_parameters(expr: ir.Expr) -> bool:
-    return any(isinstance(e, ir.Attr) and "parameters" in e.attr for e in walk.inside(expr))
-
-
 def _is_optimizer(call: ir.Call) -> bool:
-    return any(name.startswith("torch.optim.") for name in names(call.func))
+    """Whether a class (of torch.optim, or one that takes `x.parameters()`) is instantiated."""
+    if any(name.startswith("torch.optim.") for name in names(call.func)):
+        return not any(name.startswith("torch.optim.lr_scheduler") for name in names(call.func))
+    last = call.func.attr if isinstance(call.func, ir.Attr) else getattr(call.func, "id", "")
+    takes = any(
+        isinstance(e, ir.Attr) and e.attr in ("parameters", "named_parameters")
+        for arg in call.args[:1]
+        for e in walk.inside(arg.value)
+    )
+    return takes and (last[:1].isupper() or "optim" in last.lower())
 
 
 def _is_variable_of(whole: ir.Expr, source: ir.Expr) -> bool:
@@ -646,4 +651,4 @@ def value_paths(value: Value | None) -> list[c.Path]:
         return list(c.formula_paths(value.formula))
     if isinstance(value, Made):
         return [*c.formula_paths(value.present), *c.formula_paths(value.enabled)]
-    return list(value.scalers) if value is not None else []
+    return [*value.scalers, *value.losses] if value is not None else []

@@ -37,9 +37,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A loss that `scalers` have multiplied by their scale."""
+    """A loss that `scalers` have multiplied by their scale, or that is made from `losses`, which may be scaled."""
 
     scalers: tuple[Path, ...]
+    losses: tuple[Path, ...] = ()
 
 
 Value = Union[Alias, Flag, Made, Scaled]

@@ -373,6 +373,9 @@ class Pruner:
         #: Function -> functions that call it.
         self.callers = self._find_callers()
         self.matters = self._mattering()
+        self._scaled_losses = any(
+            isinstance(value, p.Scaled) for program in programs.values() for value in _values(program)
+        )
         self._slim = {name: self._prune(program, None) for name, program in programs.items()}
         self._relevant = self._find_relevant()
 
@@ -437,9 +440,17 @@ class Pruner:
         if node.receiver is not None and self._objects.is_scaler(node.receiver):
             return False
         paths = [path for argument in node.arguments for path in argument.handed]
-        if node.receiver is not None:
+        if node.receiver is not None and self._runs_code_elsewhere(node.receiver, node.method):
             paths.append(node.receiver)
         return any(self._objects.concerns(path) for path in paths) or any(a.functions for a in node.arguments)
+
+    def _runs_code_elsewhere(self, receiver: c.Path, method: str) -> bool:
+        """Whether the call may reach a method of `receiver` that this file does not show."""
+        if len(receiver) > 1 or not receiver[0].endswith(".self"):
+            return True
+        family = [k for k in self._objects.classes.by_name if self._objects.lift.self_root(k) == receiver[0]]
+        is_open = any(self._objects.classes.is_open(klass) for klass in family)
+        return is_open and not self._objects.is_assigned((*receiver, method))
 
     def _keeps(self, node: p.Invoke) -> bool:
         return self._is_event(node) or any(callee in self.matters for callee in self._callees(node))
@@ -456,7 +467,9 @@ class Pruner:
         if isinstance(node, p.Invoke):
             return node if self._keeps(node) else None
         if isinstance(node, p.Assign):
-            return node if relevant is None or relevant.assigns(node) else None
+            return node if relevant is None else relevant.reduced(node)
+        if isinstance(node, p.Backward) and not self._scaled_losses:
+            return p.Backward(node.scalers, (), node.site) if node.scalers else None
         if isinstance(node, p.Branch):
             return self._prune_branch(node, relevant)
         if isinstance(node, p.Loop):
@@ -543,6 +556,18 @@ class Relevance:
             or any(path[: len(w)] == w for w in self.wide)
         )
 
+    def reduced(self, node: p.Assign) -> p.Assign | None:
+        """The assignment without what no guard needs to know, or None."""
+        if not self.assigns(node):
+            return None
+        is_plain = isinstance(node.value, p.Alias) and isinstance(node.value.term, c.Ref)
+        if isinstance(node.value, (p.Scaled, p.Made)) or is_plain:
+            return node
+        if any(r[: len(node.path)] == node.path for r in self.tested):
+            return node
+        losses = tuple(dict.fromkeys(value_paths(node.value))) if isinstance(node.value, p.Alias) else ()
+        return p.Assign(node.path, p.Scaled((), losses) if losses else None, node.site)
+
     def tests(self, test: c.Formula | None) -> bool:
         """Whether the outcome of `test` says something about what guards an event."""
         if isinstance(test, bool):
@@ -555,7 +580,7 @@ def _note(formula: c.Formula, tested: set[c.Path], wide: set[c.Path]) -> None:
     for atom in c.atoms(formula):
         for term in (atom.left, atom.right):
             tested.update(c.term_paths(term))
-            wide.update(owner for owner in c.called_on(term) if owner)
+            wide.update(owner for owner in c.called_on(term) if owner and not owner[-1].endswith(".self"))
 
 
 def _close(assigned: list[p.Assign], read: set[c.Path], wide: set[c.Path]) -> None:
@@ -574,6 +599,15 @@ def _close(assigned: list[p.Assign], read: set[c.Path], wide: set[c.Path]) -> No
                 if isinstance(node.value, p.Alias) and isinstance(node.value.term, c.Ref):
                     read.update(sources[0] + tail for tail in tails if len(sources[0] + tail) <= _LONGEST)
         grows = len(read) > before
+
+
+def _values(program: p.Program) -> Iterator[p.Value | None]:
+    """Every value that the program assigns or hands on."""
+    for node in nodes(program):
+        if isinstance(node, p.Assign):
+            yield node.value
+        elif isinstance(node, p.Invoke):
+            yield from (argument.value for argument in node.arguments)
 
 
 def _acts(node: p.Node) -> bool:

@@ -93,6 +93,9 @@ class Typestate:
         self._record = Recording()
         self._uses: dict[c.Atom, int] = {}
         self._steps = 0
+        #: Assumptions that this root can no longer afford; never made again, so that loops come to an end.
+        self._dropped: set[c.Atom] = set()
+        self._forgetful = False
 
     def run(self, root: str) -> Recording:
         """Run one function with all scalers idle at its entry.
@@ -105,6 +108,8 @@ class Typestate:
             self._record = Recording(optimizers={s: dict(o) for s, o in known.items()})
             self._steps = 0
             self._uses = {}
+            self._dropped = set()
+            self._forgetful = False
             function = self._objects.functions[root]
             klass = function.owner if function.owner in self._objects.classes.by_name else None
             flow = self._run(self._programs[root], [State()], Frame((root,), klass))
@@ -143,9 +148,14 @@ class Typestate:
         while len(states) > _MOST_STATES:
             self._record.imprecise = True
             atom = rarest(states, self._uses)
-            if atom is None:
+            if atom is not None:
+                self._dropped.add(atom)
+                states = merge(without(states, atom))
+            elif any(state.values for state in states):
+                self._forgetful = True
+                states = merge(State(state.known, {}, state.scalers) for state in states)
+            else:
                 raise GaveUp
-            states = merge(without(states, atom))
         return states
 
     def _node(self, node: p.Node, states: list[State], frame: Frame) -> Flow:
@@ -316,7 +326,10 @@ class Typestate:
         formula = self._expand(test, state)
         for atom in c.atoms(formula):
             self._uses[atom] = self._uses.get(atom, 0) + 1
-        return [state.assuming(known) for known in c.assume(formula, value, state.known)]
+        found = c.assume(formula, value, state.known)
+        if self._dropped:
+            found = [{a: v for a, v in known.items() if a not in self._dropped} for known in found]
+        return [state.assuming(known) for known in found]
 
     def _assign(self, node: p.Assign, state: State) -> State:
         path = node.path if len(node.path) == 1 else (*self._path(node.path[:-1], state), node.path[-1])
@@ -331,6 +344,8 @@ class Typestate:
                 after = State(kept.known, after.values, after.scalers)
         grows = isinstance(node.value, p.Alias) and any(q[: len(path)] == path for q in value_paths(node.value))
         if isinstance(value, p.Alias) and (grows or c.size(value.term) > _LARGEST_TERM):
+            return after
+        if self._forgetful and not isinstance(value, (p.Scaled, p.Made)):
             return after
         if value is not None and not any(q[: len(path)] == path for q in _paths_of(value)):
             after.values[path] = value
@@ -348,7 +363,10 @@ class Typestate:
         if isinstance(value, p.Made):
             return p.Made(self._expand(value.present, state), self._expand(value.enabled, state))
         if isinstance(value, p.Scaled):
-            return p.Scaled(tuple(self._path(scaler, state) for scaler in value.scalers))
+            scalers = dict.fromkeys(self._path(scaler, state) for scaler in value.scalers)
+            for loss in value.losses:
+                scalers.update(dict.fromkeys(self._carried(c.Ref(loss), state)))
+            return p.Scaled(tuple(scalers)) if scalers else None
         return None
 
     def _carried(self, term: c.Term, state: State) -> tuple[c.Path, ...]:
@@ -394,7 +412,11 @@ class Typestate:
             if not pending.late:
                 self._record.clip(pending.site).unconsumed = True
         backward = before.backward if before.kind == "scaled" and not before.stepped else site
-        return state.with_phase(scaler, replace(before, kind="scaled", backward=backward, pending=()))
+        alone = len(self._record.optimizers.get(scaler, ())) <= 1
+        unscaled = () if alone else before.unscaled
+        return state.with_phase(
+            scaler, replace(before, kind="scaled", backward=backward, unscaled=unscaled, pending=())
+        )
 
     def _clip(self, node: p.Clip, state: State) -> State:
         record = self._record.clip(node.site)

@@ -155,10 +155,13 @@ def transfer_to_npu(model: ModuleModel) -> bool:
     for binding in (b for found in model.names.module_scope.bindings.values() for b in found):
         if binding.kind == "import" and "transfer_to_npu" in (binding.origin or ""):
             return True
+    statements: tuple[cst.Import | cst.ImportFrom, ...] = (
+        *model.tree.of_type(cst.Import),
+        *model.tree.of_type(cst.ImportFrom),
+    )
     return any(
-        "transfer_to_npu" in (model.tree.code(alias.name))
-        for kind in (cst.Import, cst.ImportFrom)
-        for statement in model.tree.of_type(kind)
+        "transfer_to_npu" in model.tree.code(alias.name)
+        for statement in statements
         if not isinstance(statement.names, cst.ImportStar)
         for alias in statement.names
     )

@@ -257,6 +257,9 @@ class Names:
         if name in _BUILTINS:
             yield f"builtins.{name}"
         elif stars:
+            if name in _STAR_MODULES:
+                yield name
+                return
             for origin in stars:
                 yield self.canonical(f"{self.absolute(origin)}.{name}")
             yield ""
@@ -499,6 +502,8 @@ def _defaults(params: cst.Parameters) -> list[cst.CSTNode]:
     return found
 
 
+#: Modules whose name means them even when it only comes from a star import.
+_STAR_MODULES = frozenset({"torch", "torch_npu"})
 _BUILTINS = frozenset(dir(builtins))
 
 #: What visiting a node of some classes does beyond visiting its children.

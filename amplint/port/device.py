@@ -31,7 +31,7 @@ def calls_of(ctx: Context, names: Sequence[str]) -> Iterator[tuple[cst.Call, str
     """Calls that can only mean one of `names` (each with the name), in the order of the text."""
     for call in ctx.model.tree.of_type(cst.Call):
         found = ctx.model.names.resolve(call.func)
-        if found and all(name in names for name in found):
+        if found and all(name in names for name in found) and not _is_partial(ctx, call.func):
             yield call, found[0]
 
 
@@ -76,10 +76,27 @@ def _calls_and_partials(ctx: Context, names: Sequence[str]) -> Iterator[tuple[cs
             found = ctx.model.names.resolve(call.args[0].value)
             if found and all(name in names for name in found):
                 yield call, found[0], 1
+    for call, name in calls_of(ctx, names):
+        yield call, name, 0
+
+
+def _is_partial(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether `node` can hold a `functools.partial`, whose call does not show all arguments."""
+    names = ctx.model.names
+    todo, seen = [node], set[int]()
+    while todo:
+        current = todo.pop()
+        if id(current) in seen:
             continue
-        found = ctx.model.names.resolve(call.func)
-        if found and all(name in names for name in found):
-            yield call, found[0], 0
+        seen.add(id(current))
+        if isinstance(current, cst.Call) and names.is_name(current.func, "functools.partial"):
+            return True
+        if isinstance(current, cst.Name):
+            bindings = names.scope_of(current).lookup(current.value)
+            todo.extend(b.value for b in bindings if b.value is not None)
+        elif isinstance(current, cst.IfExp):
+            todo.extend((current.body, current.orelse))
+    return False
 
 
 def _device_argument(call: cst.Call, position: int | None, skip: int) -> cst.Arg | None:
@@ -105,19 +122,24 @@ def _replace(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix | str
         extra = _dtype(ctx, call, name)
     except CannotEdit as error:
         return str(error)
-    text = f"{device}, {extra}" if extra else device
-    edit = Edit(ctx.model.tree.span(arg.value), text)
+    changed = [Edit(ctx.model.tree.span(arg.value), device)]
+    if extra:
+        end = ctx.model.tree.span(arg).end
+        changed.append(Edit(Span(end, end), f", {extra}"))
     message = 'take the device type of the accelerator instead of "cuda"'
-    return Fix(FixKind.PORT, Applicability.SAFE, message, (edit, *edits))
+    return Fix(FixKind.PORT, Applicability.SAFE, message, (*changed, *edits))
 
 
 def _insert(ctx: Context, call: cst.Call, name: str, kind: FixKind) -> Fix | str:
     try:
         device, edits = device_edits(ctx, call)
+        extra = _dtype(ctx, call, name)
     except CannotEdit as error:
         return str(error)
     tree = ctx.model.tree
-    text = f"{device}, " if call.args else device
+    text = f"{device}, {extra}" if extra else device
+    if call.args:
+        text += ", "
     start = tree.span(call.args[0]).start if call.args else tree.span(call).end - 1
     edit = Edit(Span(start, start), text)
     return Fix(kind, Applicability.SAFE, "pass the device type of the accelerator", (edit, *edits))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import libcst as cst
 
-from amplint.finding import Edit, ImportRemoval, Span
+from amplint.finding import Edit, ImportMove, ImportRemoval, Span
 from amplint.model.module import ModuleModel
 from amplint.model.names import Scope, dotted
+from amplint.syntax.tree import Tree
 
 
 class CannotEdit(ValueError):
@@ -32,25 +34,22 @@ class ImportEditor:
         for name, bindings in top.bindings.items():
             if scope.owner(name) is not top:
                 continue
-            if all(self._brings(binding.node, dotted_name, name) for binding in bindings):
+            origins = (b.origin if b.kind == "import" else None for b in bindings)
+            if all(origin is not None and self._model.names.absolute(origin) == dotted_name for origin in origins):
                 return name
         return None
 
-    @staticmethod
-    def _brings(node: cst.CSTNode, wanted: str, bound: str) -> bool:
-        """Whether an import alias of `import a.b` form binds `bound` to the module `wanted`."""
-        if not isinstance(node, cst.ImportAlias):
-            return False
-        whole = dotted(node.name) or ""
-        if node.asname is not None:
-            return whole == wanted
-        return bound == wanted and (whole == wanted or whole.startswith(f"{wanted}."))
+    def is_certain(self, dotted_name: str) -> bool:
+        """Whether a plain import at the top level brings the module, rather than one under a condition."""
+        return any(self._imports(statement, dotted_name) for statement in self._tree.module.body)
 
     def is_free(self, name: str) -> bool:
-        """Whether nothing in the module binds or uses `name`."""
+        """Whether nothing in the module binds `name`, or uses it for something other than the module `name`."""
         names = self._model.names
         if any(name in scope.bindings for scope in names.scopes):
             return False
+        if all(names.resolve(r.root) == (name,) for r in names.references if r.root.value == name):
+            return True
         return not any(reference.root.value == name for reference in names.references)
 
     def add_import(self, statement: str) -> Edit:
@@ -75,16 +74,46 @@ class ImportEditor:
                     return self._line_start(self._tree.span(statement).start)
         return None
 
-    def define(self, lines: Iterable[str], uses: Iterable[cst.CSTNode]) -> Edit:
-        """Insert module-level lines behind the imports and before every use.
-
-        Raises `CannotEdit` when a use comes before the imports end.
-        """
-        place = self._header_end(only_leading=False)
-        if any(self._tree.span(node).start < place for node in uses):
-            place = self._header_end(only_leading=True)
+    def define(self, lines: Iterable[str]) -> Edit:
+        """Insert module-level lines behind the import of torch and, where none uses torch before, other imports."""
+        place = self._definitions_start()
         text = self._newline + "".join(line + self._newline for line in lines)
+        if self._text[place : place + 1] not in ("", "\n", "\r"):
+            text += self._newline
         return Edit(Span(place, place), text, lines=2)
+
+    def _definitions_start(self) -> int:
+        """Offset behind the imports that torch is imported by, or will be, before anything uses it."""
+        body = self._tree.module.body
+        first = next((i for i, statement in enumerate(body) if self._imports(statement, "torch")), None)
+        if first is None:
+            return self._header_end(only_leading=True)
+        last = body[first]
+        for statement in body[first + 1 :]:
+            if _is_import(statement) or _is_conditional_import(self._tree, statement):
+                last = statement
+            elif isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or self._uses_torch(statement):
+                break
+        return self._line_end(self._tree.span(last).end)
+
+    def _imports(self, statement: cst.CSTNode, dotted_name: str) -> bool:
+        """Whether the statement does nothing but import, and binds the module."""
+        if not _is_import(statement):
+            return False
+        top = self._model.names.module_scope
+        name = self.bound_module(dotted_name, top)
+        return name is not None and any(
+            self._tree.inside(binding.node, statement) for binding in top.bindings[name]
+        )
+
+    def _uses_torch(self, statement: cst.CSTNode) -> bool:
+        names = self._model.names
+        return any(
+            name == "torch" or name.startswith("torch.")
+            for node in self._tree.within(statement)
+            if isinstance(node, (cst.Name, cst.Attribute))
+            for name in names.resolve(node)
+        )
 
     def _header_end(self, *, only_leading: bool) -> int:
         """Offset behind the last top-level import (of the leading block of imports, or of all)."""
@@ -119,21 +148,52 @@ class ImportEditor:
 
     def remove(self, alias: cst.ImportAlias) -> ImportRemoval:
         """Take one name out of its import statement. Raises `CannotEdit` where that cannot be done cleanly."""
+        removal, statement = self._removal(alias)
+        line = self._tree.parent(statement)
+        if not isinstance(line, cst.SimpleStatementLine):
+            raise CannotEdit("the import shares its line with a compound statement")
+        if len(removal.aliases) == 1 and len(line.body) > 1:
+            raise CannotEdit("the import shares its line with other statements")
+        return replace(removal, placeholder=self._placeholder(line, removal.lines))
+
+    def move(self, alias: cst.ImportAlias, target: str, name: str) -> ImportRemoval:
+        """Import the name bound by `alias`, called `name` in the module `target`, from there instead.
+
+        Raises `CannotEdit` where that cannot be done in place.
+        """
+        removal, statement = self._removal(alias)
+        if not isinstance(statement, cst.ImportFrom) or statement.module is None:
+            raise CannotEdit("it is not imported by a `from .. import` statement")
+        line = self._tree.parent(statement)
+        if len(removal.aliases) > 1 and not isinstance(line, cst.SimpleStatementLine):
+            raise CannotEdit("the import shares its line with a compound statement")
+        old = dotted(alias.name) or ""
+        bound = dotted(alias.asname.name) if alias.asname is not None else old
+        text = name if name == bound else f"{name} as {bound}"
+        (index,) = removal.removed
+        start = self._tree.span(line).start if line is not None else removal.lines.start
+        move = ImportMove(
+            self._tree.span(statement.module),
+            target,
+            ((index, text, old != name),),
+            self._text[removal.lines.start : start],
+            self._newline,
+        )
+        return replace(removal, move=move)
+
+    def _removal(self, alias: cst.ImportAlias) -> tuple[ImportRemoval, cst.Import | cst.ImportFrom]:
         statement = self._tree.parent(alias)
-        line = self._tree.parent(statement) if statement is not None else None
         if not isinstance(statement, (cst.Import, cst.ImportFrom)) or isinstance(
             statement.names, cst.ImportStar
         ):
             raise CannotEdit("it is not imported by a plain import statement")
-        if not isinstance(line, cst.SimpleStatementLine):
-            raise CannotEdit("the import shares its line with a compound statement")
         aliases = tuple(self._tree.span(name) for name in statement.names)
         index = next(i for i, name in enumerate(statement.names) if name is alias)
-        if len(aliases) == 1 and len(line.body) > 1:
-            raise CannotEdit("the import shares its line with other statements")
-        span = self._tree.span(line)
+        span = self._tree.span(statement)
         whole = Span(self._line_start(span.start), self._line_end(span.end))
-        return ImportRemoval(whole, aliases, frozenset({index}), self._placeholder(line, whole))
+        edges = [span.start, *(edge for alias in aliases for edge in (alias.start, alias.end)), span.end]
+        gaps = tuple(self._text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2))
+        return ImportRemoval(span, whole, aliases, gaps, frozenset({index})), statement
 
     def _placeholder(self, line: cst.SimpleStatementLine, whole: Span) -> str:
         """What is left of a block that held nothing but the import."""
@@ -153,6 +213,19 @@ def _is_import(statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and all(
         isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body
     )
+
+
+def _is_conditional_import(tree: Tree, statement: cst.CSTNode) -> bool:
+    """`try: import torch_npu; except ImportError: ..`: nothing but imports, and constants that say how it went."""
+    if not isinstance(statement, (cst.If, cst.Try)):
+        return False
+    found = False
+    for node in tree.within(statement):
+        if isinstance(node, (cst.Import, cst.ImportFrom)):
+            found = True
+        elif isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Call)):
+            return False
+    return found
 
 
 def _is_docstring(statement: cst.CSTNode) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from amplint.finding import Applicability, Edit, Fix, FixKind, ImportRemoval
+from amplint.finding import Applicability, Edit, Fix, FixKind, ImportRemoval, Span
 from amplint.model.names import Binding
 from amplint.port.edits import CannotEdit, in_order
 from amplint.port.rewrite import Rewriter
@@ -25,6 +25,8 @@ class _Planned:
     edits: tuple[Edit, ...] = ()
     #: Why this use stays as it is.
     reason: str | None = None
+    #: For an import: what is taken out of its statement.
+    removal: ImportRemoval | None = None
     #: The code calls something that cannot be seen, so the rewrite is a judgement.
     unsafe: bool = False
 
@@ -35,7 +37,12 @@ class PortPlan:
 
     ctx: Context
     planned: list[_Planned] = field(default_factory=list)
+    #: Symbol -> the fix of all that can be changed of it.
     _fixes: dict[str, Fix | str] = field(default_factory=dict)
+    #: Use -> why this import stays although the symbol has a fix.
+    _kept: dict[int, str] = field(default_factory=dict)
+    #: Imports (by the id of their node) that stay although the uses are rewritten, with why.
+    _staying: dict[int, str] = field(default_factory=dict)
 
     @property
     def uses(self) -> list[Use]:
@@ -47,49 +54,58 @@ class PortPlan:
         name = use.symbol.name
         if name not in self._fixes:
             self._fixes[name] = self._symbol_fix(use.symbol)
-        return self._fixes[name]
+        return self._kept.get(id(use)) or self._fixes[name]
 
     # -- fixes -----------------------------------------------------------------------------------------------
 
     def _symbol_fix(self, symbol: Symbol) -> Fix | str:
         if symbol.name not in symbols():
             return self._module_fix(symbol)
-        mine = [p for p in self.planned if p.use.symbol.name == symbol.name]
-        active = [p for p in mine if self._is_active(p.use)]
-        stuck = next((p for p in active if p.reason is not None and not p.use.is_import), None)
+        stuck = self._stuck(symbol)
         if stuck is not None:
-            return self._because(stuck)
+            return stuck
+        active = self._active(symbol)
         edits = [edit for p in active if not p.use.is_import for edit in p.edits]
         removals: list[ImportRemoval] = []
-        left: str | None = None
         for p in active:
             if p.use.is_import:
                 made = self._import_fix(p, {symbol.name})
                 if isinstance(made, str):
-                    left = left or made
+                    self._kept[id(p.use)] = made
                 else:
                     edits.extend(made[0])
                     removals.extend(made[1])
         removals = _united(removals)
         edits.extend(edit for removal in removals for edit in removal.edits())
         if not edits:
-            return left or "nothing is left to rewrite"
-        if left is not None and all(p.use.is_import for p in active):
-            return left
+            return self._through_module(active)
         unsafe = any(p.unsafe for p in active)
         applicability = Applicability.UNSAFE if unsafe else Applicability.SAFE
-        target = self._target(symbol)
-        return Fix(
-            FixKind.PORT,
-            applicability,
-            f"replace {symbol.name} by {target}",
-            in_order(edits),
-            tuple(removals),
-        )
+        message = f"replace {symbol.name} by {self._target(symbol)}"
+        return Fix(FixKind.PORT, applicability, message, in_order(edits), tuple(removals))
+
+    def _active(self, symbol: Symbol) -> list[_Planned]:
+        """The imports and uses of a symbol that may be changed."""
+        return [p for p in self.planned if p.use.symbol.name == symbol.name and self._is_active(p.use)]
+
+    def _stuck(self, symbol: Symbol) -> str | None:
+        """Why a use of the symbol, and with it the whole symbol, stays as it is."""
+        for p in self._active(symbol):
+            if p.reason is not None and not p.use.is_import:
+                return self._because(p)
+        return None
+
+    def _through_module(self, active: list[_Planned]) -> Fix | str:
+        """The fix of uses that stay as they are (`amp.autocast`) when the import of the module changes."""
+        for p in active:
+            for owner in self.planned:
+                if owner.use.is_import and p.use in [other.use for other in self._through(owner.use.binding)]:
+                    return self.fix(owner.use)
+        return "nothing is left to rewrite"
 
     def _module_fix(self, symbol: Symbol) -> Fix | str:
         """The fix for the module itself, or for a part of it that has no replacement."""
-        mine = [p for p in self.planned if p.use.symbol.name == symbol.name and self._is_active(p.use)]
+        mine = self._active(symbol)
         stuck = next((p for p in mine if not p.use.is_import), None)
         if stuck is not None and (stuck.reason is not None or symbol.name != MODULE):
             return stuck.reason or f"{symbol.name} has no device-agnostic replacement"
@@ -102,9 +118,9 @@ class PortPlan:
             for other in through:
                 if other.reason is not None:
                     return self._because(other)
-                made = self.fix(other.use) if other.use.symbol.name in symbols() else None
-                if isinstance(made, str):
-                    return made
+                symbol_stuck = self._stuck(other.use.symbol)
+                if symbol_stuck is not None:
+                    return symbol_stuck
             made_import = self._import_fix(p, {other.use.symbol.name for other in through} | {symbol.name})
             if isinstance(made_import, str):
                 return made_import
@@ -152,11 +168,7 @@ class PortPlan:
         loose = self._unplanned(use.binding)
         if loose is not None:
             return f"line {self._row(loose)} still uses {use.binding.name}"
-        try:
-            removal = Rewriter(self.ctx).spelling.imports.remove(use.node)
-        except CannotEdit as error:
-            return str(error)
-        return planned.edits, (removal,)
+        return planned.edits, (planned.removal,) if planned.removal is not None else ()
 
     def _through(self, binding: Binding | None) -> list[_Planned]:
         """The uses that reach the API through this import."""
@@ -202,7 +214,7 @@ def _made(ctx: Context) -> PortPlan:
         planned = _Planned(use)
         try:
             made = rewriter.rewrite(use)
-            planned.edits, planned.unsafe = made.edits, made.unsafe
+            planned.edits, planned.removal, planned.unsafe = made.edits, made.removal, made.unsafe
         except CannotEdit as error:
             planned.reason = str(error)
         result.planned.append(planned)
@@ -211,8 +223,8 @@ def _made(ctx: Context) -> PortPlan:
 
 def _united(removals: list[ImportRemoval]) -> list[ImportRemoval]:
     """One removal per statement."""
-    found: dict[object, ImportRemoval] = {}
+    found: dict[Span, ImportRemoval] = {}
     for removal in removals:
-        earlier = found.get(removal.lines)
-        found[removal.lines] = removal if earlier is None else earlier.merged(removal)
+        earlier = found.get(removal.statement)
+        found[removal.statement] = removal if earlier is None else earlier.merged(removal)
     return list(found.values())

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from amplint.finding import Edit, Span
-from amplint.model.names import Scope, string_value
+from amplint.finding import Edit, ImportRemoval, Span
+from amplint.model.names import Binding, Scope, string_value
 from amplint.port.edits import CannotEdit
 from amplint.port.flags import looks_like_flag, looks_like_scale
 from amplint.port.spelling import Spelling
@@ -27,6 +27,8 @@ class Rewrite:
     edits: tuple[Edit, ...]
     #: Right only if calls that cannot be seen pass their arguments by keyword.
     unsafe: bool = False
+    #: For an import: what is taken out of its statement.
+    removal: ImportRemoval | None = None
 
 
 class Rewriter:
@@ -56,40 +58,31 @@ class Rewriter:
     # -- imports ---------------------------------------------------------------------------------------------
 
     def _import(self, use: Use) -> Rewrite:
-        """Edits that must go with the removal of an import: what takes its place."""
+        """Take the name out of its import, with what takes its place."""
         binding = use.binding
-        if binding is None:
+        if binding is None or not isinstance(use.node, cst.ImportAlias):
             raise CannotEdit("names from a star import cannot be told apart")
+        imports = self.spelling.imports
         if binding.name == "torch" and binding.origin == "torch":
             others = [b for b in binding.scope.bindings["torch"] if b is not binding and b.kind == "import"]
             if any(b.origin == "torch" and not self._is_amp_import(b.node) for b in others):
-                return Rewrite(())
-            return Rewrite((self.spelling.imports.add_import("import torch"),))
-        self._check_removable(use)
-        if not self.spelling.is_shim:
-            return Rewrite(())
-        if use.symbol.name == MODULE:
-            return Rewrite((self._shim_module_import(binding.name),))
-        if not use.symbol.shim:
-            raise CannotEdit(f"the shim has no {use.symbol.last}")
-        return Rewrite((self.spelling.shim_import(use.symbol, binding.name),))
+                return Rewrite((), removal=imports.remove(use.node))
+            return Rewrite((imports.add_import("import torch"),), removal=imports.remove(use.node))
+        if self.spelling.is_shim and (use.symbol.shim or use.symbol.name == MODULE):
+            self._check_bound_once(binding)
+            edits, removal = self.spelling.moved_to_shim(use.node, use.symbol)
+            return Rewrite(edits, removal=removal)
+        self._check_removable(use, binding)
+        return Rewrite((), removal=imports.remove(use.node))
 
     def _is_amp_import(self, node: cst.CSTNode) -> bool:
         return isinstance(node, cst.ImportAlias) and self.tree.code(node.name).startswith(MODULE)
 
-    def _shim_module_import(self, bound: str) -> Edit:
-        package, _, last = self.ctx.settings.shim_module.rpartition(".")
-        text = f"from {package} import {last}" if package else f"import {last}"
-        return self.spelling.imports.add_import(text if last == bound else f"{text} as {bound}")
-
-    def _check_removable(self, use: Use) -> None:
+    def _check_removable(self, use: Use, binding: Binding) -> None:
         """Raise `CannotEdit` when something outside the planned uses needs the imported name."""
-        binding = use.binding
-        assert binding is not None
-        name, scope = binding.name, binding.scope
-        if any(self.names.binding_names(b) != self.names.binding_names(binding) for b in scope.bindings[name]):
-            raise CannotEdit(f"{name} is bound in several places")
-        if scope is self.names.module_scope:
+        self._check_bound_once(binding)
+        name = binding.name
+        if binding.scope is self.names.module_scope:
             exported = self.names.exported
             if exported is not None and name in exported:
                 raise CannotEdit(f"__all__ exports {name}")
@@ -97,10 +90,15 @@ class Rewriter:
             if package and exported is None and use.symbol.name != MODULE:
                 raise CannotEdit(f"the package may be meant to offer {name} to its users")
             takers = self.ctx.project.takers(self.model.filename, name)
-            if takers and not self.spelling.is_shim:
+            if takers:
                 raise CannotEdit(f"{takers[0]} imports {name} from here")
         if self._named_in_annotation_text(name):
             raise CannotEdit(f"an annotation given as text names {name}")
+
+    def _check_bound_once(self, binding: Binding) -> None:
+        bindings = binding.scope.bindings[binding.name]
+        if any(self.names.binding_names(b) != self.names.binding_names(binding) for b in bindings):
+            raise CannotEdit(f"{binding.name} is bound in several places")
 
     def _named_in_annotation_text(self, name: str) -> bool:
         word = re.compile(rf"\b{re.escape(name)}\b")
@@ -113,12 +111,12 @@ class Rewriter:
     def _check_binding(self, use: Use) -> None:
         binding = use.binding
         if binding is None:
+            if self.tree.code(use.node).startswith("torch."):
+                return
             raise CannotEdit("it comes from a star import")
         if binding.name == "torch" and binding.kind == "import":
             return
-        bindings = binding.scope.bindings[binding.name]
-        if any(self.names.binding_names(b) != self.names.binding_names(binding) for b in bindings):
-            raise CannotEdit(f"{binding.name} is bound in several places")
+        self._check_bound_once(binding)
 
     # -- the module itself -----------------------------------------------------------------------------------
 
@@ -159,16 +157,16 @@ class Rewriter:
         """The shim keeps the signatures: only what is not imported by name changes."""
         binding = use.binding
         assert binding is not None
-        if binding.kind == "import" and binding.origin != "torch" and not self._is_torch_cuda(use):
-            return Rewrite(())  # the import changes, the use stays
+        if binding.kind == "import":
+            (imported,) = self.names.binding_names(binding)
+            if imported == use.symbol.name:
+                return Rewrite(())  # the import changes, the use stays
+            if imported == MODULE:  # `amp` becomes the shim, which has no submodules
+                whole = (use.symbol.shim,)
+                text = f"{binding.name}.{use.symbol.shim}"
+                return Rewrite(() if use.attributes == whole else (Edit(self.tree.span(node), text),))
         root, edits = self.spelling.shim(self.names.scope_of(node))
         return Rewrite((Edit(self.tree.span(node), f"{root}.{use.symbol.shim}"), *edits))
-
-    def _is_torch_cuda(self, use: Use) -> bool:
-        """Whether the chain starts at torch or torch.cuda, rather than at an import of the AMP module."""
-        binding = use.binding
-        assert binding is not None
-        return self.names.binding_names(binding)[0] in ("torch", "torch.cuda")
 
     # -- style torch -----------------------------------------------------------------------------------------
 
@@ -250,7 +248,7 @@ class Rewriter:
     def _append_argument(self, call: cst.Call, text: str) -> Edit:
         """Behind the last argument (before a trailing comma), or between empty parentheses."""
         if call.args:
-            end = self.tree.span(call.args[-1].value).end
+            end = self.tree.span(call.args[-1]).end
             return Edit(Span(end, end), f", {text}")
         close = self.tree.span(call).end - 1
         return Edit(Span(close, close), text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from amplint.config import Settings
-from amplint.finding import Edit
+from amplint.finding import Edit, ImportRemoval
 from amplint.model.module import ModuleModel
 from amplint.model.names import Scope
 from amplint.port.edits import CannotEdit, ImportEditor
@@ -34,7 +36,7 @@ class Spelling:
         if bound is not None:
             return bound, ()
         if not self.imports.is_free(name):
-            raise CannotEdit(f"the name {name!r} means something else here")
+            raise CannotEdit(f"{name!r} is not imported at the top of the module, or means something else there")
         return name, (self.imports.add_import(f"import {name}"),)
 
     def torch_name(self, qualified: str, since: tuple[int, int], scope: Scope) -> tuple[str, tuple[Edit, ...]]:
@@ -56,13 +58,14 @@ class Spelling:
         if self.settings.torch < _AUTOCAST:
             raise CannotEdit('torch.autocast exists from torch 1.10 on; use style = "shim"')
         root, edits = self.module("torch", self.model.names.module_scope)
+        if not edits and not self.imports.is_certain("torch"):
+            raise CannotEdit("torch is imported under a condition, so a module-level device may have no torch")
         value = self._device_value(root)
         name = self._defined(value, scope)
         if name is not None:
             return name, ()
         name = next(n for n in _device_names() if self.imports.is_free(n))
-        uses = [r.node for r in self.model.names.references]
-        line = self.imports.define((_COMMENT, f"{name} = {value}"), uses[:0])
+        line = self.imports.define((_COMMENT, f"{name} = {value}"))
         return name, (*edits, line)
 
     def _device_value(self, torch: str) -> str:
@@ -97,10 +100,19 @@ class Spelling:
             text += f" as {name}"
         return name, (self.imports.add_import(text),)
 
-    def shim_import(self, symbol: Symbol, bound: str) -> Edit:
-        """Import one name of the shim under the name that the module knows it by."""
-        alias = "" if bound == symbol.shim else f" as {bound}"
-        return self.imports.add_import(f"from {self.settings.shim_module} import {symbol.shim}{alias}")
+    def moved_to_shim(self, alias: cst.ImportAlias, symbol: Symbol) -> tuple[tuple[Edit, ...], ImportRemoval | None]:
+        """Import a name, or the module itself, from the shim under the name that the module knows it by."""
+        package, _, last = self.settings.shim_module.rpartition(".")
+        if symbol.shim:
+            return (), self.imports.move(alias, self.settings.shim_module, symbol.shim)
+        statement = self.model.tree.parent(alias)
+        if isinstance(statement, cst.Import):
+            return (Edit(self.model.tree.span(alias.name), self.settings.shim_module),), None
+        if not package:
+            bound = alias.asname.name if alias.asname is not None else alias.name
+            text = f"import {last} as {self.model.tree.code(bound)}"
+            return (self.imports.add_import(text),), self.imports.remove(alias)
+        return (), self.imports.move(alias, package, last)
 
 
 def _device_names() -> list[str]:

@@ -64,7 +64,7 @@ class _Recorder(CodegenState):
         start = self._open.pop()
         self.extents.setdefault(id(node), (start, len(self.tokens)))
 
-    def record_syntactic_position(
+    def record_syntactic_position(  # type: ignore[override]  # the base makes a generator for every node
         self,
         node: cst.CSTNode,
         *,

@@ -1,0 +1,1 @@
+"""AMP2: the GradScaler protocol."""
