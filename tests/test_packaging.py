@@ -1,4 +1,4 @@
-"""What is shipped: the wheel's content, and that README, hooks and CI speak of what there is."""
+"""What is shipped: the wheel's content, and that README, hooks and CI say what is true of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amplint import __version__
+from amplint import __version__, fix_source
 from amplint.cli import main
 from amplint.registry import all_rules
 
@@ -110,7 +110,9 @@ def test_the_readme_lists_every_rule_and_no_other():
     assert rows == expected
 
 
-@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md"])
+@pytest.mark.parametrize(
+    "file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "docs/json.md"]
+)
 def test_links_to_files_lead_somewhere(file):
     path = ROOT / file
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text("utf-8"))
@@ -131,6 +133,27 @@ def test_a_hook_runs_a_command_that_exists(command, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main([*command.split(), str(tmp_path / "a.py")])
     assert end.value.code in (None, 0), capsys.readouterr().err
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_report_in_the_readme_is_what_amplint_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(blocks("python")[0])
+    with pytest.raises(SystemExit) as end:
+        main(["check", "--isolated", "train.py"])
+    assert end.value.code == 1
+    assert blocks("console")[0] == f"$ amplint check train.py\n{capsys.readouterr().out}"
+
+
+@pytest.mark.parametrize(("style", "number"), [("torch", 0), ("shim", 1)])
+def test_a_port_in_the_readme_is_what_amplint_writes(style, number):
+    lines = [line or " " for line in blocks("diff")[number].splitlines()]
+    before = "".join(line[1:] + "\n" for line in lines if line[0] != "+")
+    after = "".join(line[1:] + "\n" for line in lines if line[0] != "-")
+    assert fix_source(before, style=style) == after
 
 
 def test_ci_runs_the_commands_of_the_readme():

@@ -20,6 +20,10 @@ class Pending:
     site: int
     #: The scaler had already stepped an optimizer: this clip may belong after the step.
     late: bool
+    #: The optimizers whose parameters were clipped, where that is known.
+    owners: tuple[c.Path, ...] = ()
+    #: Some optimizer has stepped with what was clipped.
+    consumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,10 +122,10 @@ class Typestate:
 
     def _end(self, state: State) -> None:
         for phase in state.scalers.values():
+            self._abandon(phase)
             for pending in phase.pending:
-                record = self._record.clip(pending.site)
-                record.unconsumed = True
-                record.left = record.left or not pending.late
+                if not (pending.late or pending.consumed):
+                    self._record.clip(pending.site).left = True
 
     # -- programs --------------------------------------------------------------------------------------------
 
@@ -408,9 +408,7 @@ class Typestate:
         before = state.scalers.get(scaler)
         if before is None:
             return state.with_phase(scaler, Phase("scaled", site))
-        for pending in before.pending:
-            if not pending.late:
-                self._record.clip(pending.site).unconsumed = True
+        self._abandon(before)
         backward = before.backward if before.kind == "scaled" and not before.stepped else site
         alone = len(self._record.optimizers.get(scaler, ())) <= 1
         unscaled = () if alone else before.unscaled
@@ -420,18 +418,18 @@ class Typestate:
 
     def _clip(self, node: p.Clip, state: State) -> State:
         record = self._record.clip(node.site)
-        verdicts = {s: self._at_clip(s, phase, node, state) for s, phase in state.scalers.items()}
-        found = set(verdicts.values())
+        seen = {s: self._at_clip(s, phase, node, state) for s, phase in state.scalers.items()}
+        found = {verdict for verdict, _ in seen.values()}
         if "unknown" in found:
             record.unknown = True
         elif "unscaled" in found:
             record.unscaled = True
         elif "scaled" in found:
-            for scaler, verdict in verdicts.items():
+            for scaler, (verdict, owners) in seen.items():
                 if verdict == "scaled":
                     phase = state.scalers[scaler]
                     record.scaled.setdefault(scaler, phase.backward)
-                    pending = Pending(node.site, bool(phase.stepped))
+                    pending = Pending(node.site, bool(phase.stepped), owners)
                     if pending not in phase.pending:
                         phase = replace(phase, pending=(*phase.pending, pending))
                         state = state.with_phase(scaler, phase)
@@ -439,18 +437,23 @@ class Typestate:
             record.idle = True
         return state
 
-    def _at_clip(self, scaler: c.Path, phase: Phase, node: p.Clip, state: State) -> str:
-        """What a clip sees of one scaler: scaled, unscaled, off, unknown, or other (not its gradients)."""
+    def _at_clip(
+        self, scaler: c.Path, phase: Phase, node: p.Clip, state: State
+    ) -> tuple[str, tuple[c.Path, ...]]:
+        """What a clip sees of one scaler: scaled, unscaled, off, unknown, or other (not its gradients).
+
+        With it the scaler's optimizers that provably own the clipped parameters.
+        """
         if phase.kind != "scaled":
-            return phase.kind
+            return phase.kind, ()
         optimizers = tuple(self._record.optimizers.get(scaler, ()))
         params = self._modules(node.params, state)
-        owners = [o for o in optimizers if self._owns(o, params, state)] if params else []
+        owners = tuple(o for o in optimizers if self._owns(o, params, state)) if params else ()
         if owners:
-            return "unscaled" if any(o in phase.unscaled for o in owners) else "scaled"
+            return "unscaled" if any(o in phase.unscaled for o in owners) else "scaled", owners
         if params and any(self._owns(o, params, state) for o in self._objects.optimizers if o not in optimizers):
-            return "other"
-        return "unscaled" if phase.unscaled else "scaled"
+            return "other", ()
+        return "unscaled" if phase.unscaled else "scaled", ()
 
     def _modules(self, params: tuple[c.Path, ...] | None, state: State) -> tuple[c.Path, ...]:
         return tuple(self._path(path, state) for path in params) if params else ()
@@ -487,9 +490,7 @@ class Typestate:
             act = self._step if node.method == "step" else self._unscale
             return [state.with_phase(scaler, act(node.site, optimizer, phase))]
         if node.method == "update":
-            for pending in state.scalers.get(scaler, Phase("off", 0)).pending:
-                if not pending.late:
-                    self._record.clip(pending.site).unconsumed = True
+            self._abandon(state.scalers.get(scaler, Phase("off", 0)))
             return [state.with_phase(scaler, None)]
         return [state]
 
@@ -501,26 +502,34 @@ class Typestate:
                 break
         return (f"<optimizer at {node.site}>",)
 
-    def _confirm(self, optimizer: c.Path, phase: Phase) -> list[ClipRecord]:
+    @staticmethod
+    def _concerned(optimizer: c.Path, phase: Phase) -> tuple[Pending, ...]:
         """The clips that acted on what `optimizer` is about to consume."""
         if optimizer in phase.stepped:
-            return []
-        return [self._record.clip(pending.site) for pending in phase.pending]
+            return ()
+        return tuple(q for q in phase.pending if not q.owners or optimizer in q.owners)
 
     def _step(self, site: int, optimizer: c.Path, phase: Phase) -> Phase:
-        for record in self._confirm(optimizer, phase):
-            record.steps[site] = optimizer
+        concerned = self._concerned(optimizer, phase)
+        for pending in concerned:
+            self._record.clip(pending.site).steps[site] = optimizer
         return replace(
             phase,
             unscaled=tuple(o for o in phase.unscaled if o != optimizer),
             stepped=tuple(dict.fromkeys((*phase.stepped, optimizer))),
-            pending=tuple(pending for pending in phase.pending if optimizer in phase.stepped),
+            pending=tuple(replace(q, consumed=True) if q in concerned else q for q in phase.pending),
         )
 
     def _unscale(self, site: int, optimizer: c.Path, phase: Phase) -> Phase:
-        for record in self._confirm(optimizer, phase):
-            record.late_unscales[site] = optimizer
+        for pending in self._concerned(optimizer, phase):
+            self._record.clip(pending.site).late_unscales[site] = optimizer
         return replace(phase, unscaled=tuple(dict.fromkeys((*phase.unscaled, optimizer))))
+
+    def _abandon(self, phase: Phase) -> None:
+        """Note the clips that nothing has consumed when their gradients are gone or added to."""
+        for pending in phase.pending:
+            if not (pending.late or pending.consumed):
+                self._record.clip(pending.site).unconsumed = True
 
     def _plain_step(self, node: p.Invoke, optimizer: c.Path, state: State) -> State:
         framework = state.scalers.get(FRAMEWORK)
@@ -530,16 +539,15 @@ class Typestate:
         if not looks_like_optimizer(self._objects, optimizer):
             return state
         for scaler, phase in state.scalers.items():
-            if any(not pending.late for pending in phase.pending):
-                late = tuple(pending for pending in phase.pending if pending.late)
+            late = tuple(pending for pending in phase.pending if pending.late or pending.consumed)
+            if late != phase.pending:
                 state = state.with_phase(scaler, replace(phase, pending=late))
         return state
 
     def _zero_grad(self, state: State) -> State:
         for scaler in list(state.scalers):
             if len(self._record.optimizers.get(scaler, ())) <= 1 and scaler != FRAMEWORK:
-                for pending in state.scalers[scaler].pending:
-                    self._record.clip(pending.site).unconsumed = True
+                self._abandon(state.scalers[scaler])
                 state = state.with_phase(scaler, None)
         return state
 

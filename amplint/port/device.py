@@ -8,8 +8,8 @@ from functools import partial
 
 import libcst as cst
 
-from amplint.finding import Applicability, Edit, Fix, FixKind, Span
-from amplint.model.guards import guard
+from amplint.finding import Applicability, Edit, Fix, FixKind, Severity, Span
+from amplint.model.guards import guard, transfer_to_npu
 from amplint.model.names import string_value
 from amplint.port.edits import CannotEdit
 from amplint.port.spelling import Spelling
@@ -25,6 +25,11 @@ class DeviceProblem:
     #: Whether the call opens a region with `enabled=False`.
     disables: bool
     fix: Callable[[], Fix | str]
+
+
+def severity(ctx: Context) -> Severity | None:
+    """Info where `transfer_to_npu` makes the call work on NPU all the same, else the rule's own."""
+    return Severity.INFO if transfer_to_npu(ctx.model) else None
 
 
 def calls_of(ctx: Context, names: Sequence[str]) -> Iterator[tuple[cst.Call, str]]:

@@ -67,18 +67,19 @@ class PortPlan:
         active = self._active(symbol)
         edits = [edit for p in active if not p.use.is_import for edit in p.edits]
         removals: list[ImportRemoval] = []
+        left = None
         for p in active:
             if p.use.is_import:
                 made = self._import_fix(p, {symbol.name})
                 if isinstance(made, str):
-                    self._kept[id(p.use)] = made
+                    left = self._kept[id(p.use)] = made
                 else:
                     edits.extend(made[0])
                     removals.extend(made[1])
         removals = _united(removals)
         edits.extend(edit for removal in removals for edit in removal.edits())
         if not edits:
-            return self._through_module(active)
+            return left or self._through_module(active)
         unsafe = any(p.unsafe for p in active)
         applicability = Applicability.UNSAFE if unsafe else Applicability.SAFE
         message = f"replace {symbol.name} by {self._target(symbol)}"
@@ -99,7 +100,8 @@ class PortPlan:
         """The fix of uses that stay as they are (`amp.autocast`) when the import of the module changes."""
         for p in active:
             for owner in self.planned:
-                if owner.use.is_import and p.use in [other.use for other in self._through(owner.use.binding)]:
+                is_module = owner.use.is_import and owner.use.symbol.name not in symbols()
+                if is_module and p.use in [other.use for other in self._through(owner.use.binding)]:
                     return self.fix(owner.use)
         return "nothing is left to rewrite"
 

@@ -45,6 +45,9 @@ class Rewriter:
         """Edits for one import or use."""
         if use.is_import:
             return self._import(use)
+        self._check_patches(use.symbol)
+        if use.symbol.shim and self._stays_with_shim(use):
+            return Rewrite(())  # the import changes, the use stays
         self._check_binding(use)
         if use.symbol.name == MODULE:
             return self._module_use(use)
@@ -69,7 +72,7 @@ class Rewriter:
                 return Rewrite((), removal=imports.remove(use.node))
             return Rewrite((imports.add_import("import torch"),), removal=imports.remove(use.node))
         if self.spelling.is_shim and (use.symbol.shim or use.symbol.name == MODULE):
-            self._check_bound_once(binding)
+            self._check_patches(use.symbol)
             edits, removal = self.spelling.moved_to_shim(use.node, use.symbol)
             return Rewrite(edits, removal=removal)
         self._check_removable(use, binding)
@@ -94,6 +97,18 @@ class Rewriter:
                 raise CannotEdit(f"{takers[0]} imports {name} from here")
         if self._named_in_annotation_text(name):
             raise CannotEdit(f"an annotation given as text names {name}")
+
+    def _check_patches(self, symbol: Symbol) -> None:
+        """Raise `CannotEdit` when the module puts something else in the symbol's place, or into it."""
+        for statement in self.tree.of_type(cst.AssignTarget):
+            if not isinstance(statement.target, cst.Attribute):
+                continue
+            for name in self.names.resolve(statement.target):
+                if name == MODULE or f"{name}.".startswith(f"{symbol.name}."):
+                    raise CannotEdit(f"line {self._row(statement)} patches {name}")
+
+    def _row(self, node: cst.CSTNode) -> int:
+        return self.model.source.position(self.tree.span(node).start).row
 
     def _check_bound_once(self, binding: Binding) -> None:
         bindings = binding.scope.bindings[binding.name]
@@ -153,18 +168,24 @@ class Rewriter:
 
     # -- style shim ------------------------------------------------------------------------------------------
 
+    def _stays_with_shim(self, use: Use) -> bool:
+        """Whether the use is right as it stands once its import takes the name from the shim."""
+        binding = use.binding
+        if not self.spelling.is_shim or binding is None:
+            return False
+        bindings = binding.scope.bindings[binding.name]
+        origins = [name for b in bindings if b.kind == "import" for name in self.names.binding_names(b)]
+        if not use.attributes:
+            return use.symbol.name in origins
+        return MODULE in origins and use.attributes == (use.symbol.shim,)
+
     def _shim_use(self, use: Use, node: cst.BaseExpression) -> Rewrite:
         """The shim keeps the signatures: only what is not imported by name changes."""
         binding = use.binding
         assert binding is not None
-        if binding.kind == "import":
-            (imported,) = self.names.binding_names(binding)
-            if imported == use.symbol.name:
-                return Rewrite(())  # the import changes, the use stays
-            if imported == MODULE:  # `amp` becomes the shim, which has no submodules
-                whole = (use.symbol.shim,)
-                text = f"{binding.name}.{use.symbol.shim}"
-                return Rewrite(() if use.attributes == whole else (Edit(self.tree.span(node), text),))
+        if binding.kind == "import" and self.names.binding_names(binding) == (MODULE,):
+            # `amp` becomes the shim, which has no submodules
+            return Rewrite((Edit(self.tree.span(node), f"{binding.name}.{use.symbol.shim}"),))
         root, edits = self.spelling.shim(self.names.scope_of(node))
         return Rewrite((Edit(self.tree.span(node), f"{root}.{use.symbol.shim}"), *edits))
 
@@ -290,6 +311,8 @@ class Rewriter:
             raise CannotEdit(f"a subclass of {symbol.last} hands arguments on by the old positions")
         if isinstance(above, cst.Arg) and symbol.name not in _CUSTOM:
             raise CannotEdit("it is passed on as a value; the call that gives it arguments cannot be seen")
+        if scope.kind == "class":
+            raise CannotEdit("as a class attribute functools.partial would bind self (Python 3.14)")
         device, more = self.spelling.device(scope)
         partial, imported = self.spelling.module("functools", scope)
         bound = f"device_type={device}" if symbol.name in _CUSTOM else device
@@ -320,7 +343,7 @@ class Rewriter:
     def _called_by_keyword(self, node: cst.BaseExpression) -> bool:
         """Whether the variable that holds `node` is called here, and never with a positional argument."""
         bound = self._variable_of(node)
-        if bound is None:
+        if bound is None or self.ctx.project.takers(self.model.filename, bound):
             return False
         calls = [
             call

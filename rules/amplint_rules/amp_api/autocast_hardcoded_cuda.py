@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from amplint.finding import Severity
-from amplint.port.device import hardcoded
+from amplint.port.device import hardcoded, severity
 from amplint.rule import Context, Report, Rule
 
 _AUTOCAST = ("torch.autocast",)
@@ -13,12 +13,15 @@ _AUTOCAST = ("torch.autocast",)
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report calls (and partials) of torch.autocast whose device is the literal "cuda"."""
+    level = severity(ctx)
     for call, literal in hardcoded(ctx, _AUTOCAST, position=0):
-        if literal.disables:
+        if level is not None:
+            effect = 'transfer_to_npu puts "npu" in its place while it is imported'
+        elif literal.disables:
             effect = "it does not disable an NPU region around it, so what it protects computes in low precision"
         else:
             effect = "on NPU the region does nothing and everything computes in fp32"
-        yield Report(call, f'torch.autocast("cuda"): {effect}', fix=literal.fix)
+        yield Report(call, f'torch.autocast("cuda"): {effect}', severity=level, fix=literal.fix)
 
 
 RULE = Rule(

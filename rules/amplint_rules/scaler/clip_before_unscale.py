@@ -33,13 +33,13 @@ def check(ctx: Context) -> Iterable[Report]:
 def _message(tree: Tree, clip: ClipBeforeUnscale) -> str:
     if not clip.scaler:
         return (
-            f"{clip.how} sees gradients that manual_backward scaled (with fp16 precision); "
+            f"{clip.how} acts on gradients that manual_backward scaled (with fp16 precision); "
             "the framework unscales them only inside optimizer.step()"
         )
     where = " on some paths" if clip.confidence is Confidence.LOW else ""
     call = _protocol_call(tree, clip)
     advice = f"; call {call[0]}.unscale_({call[1]}) first" if call is not None else ""
-    return f"{clip.how} clips gradients that are still multiplied by the loss scale of {clip.scaler}{where}{advice}"
+    return f"{clip.how} acts on gradients that are still multiplied by the loss scale of {clip.scaler}{where}{advice}"
 
 
 def _trace(tree: Tree, clip: ClipBeforeUnscale) -> list[tuple[cst.CSTNode, str]]:

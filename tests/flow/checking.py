@@ -1,0 +1,64 @@
+"""What AMP201 says about a text, without the command line around it."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import libcst as cst
+from amplint_rules.scaler.clip_before_unscale import RULE
+
+from amplint.config import Settings
+from amplint.finding import Confidence, Fix
+from amplint.model.module import ModuleModel
+from amplint.project.link import Project
+from amplint.rule import Context, Report
+from amplint.source import source_from_text
+
+IMPORTS = "import torch\nfrom torch.nn.utils import clip_grad_norm_, clip_grad_value_\n"
+
+
+def model_of(text: str) -> ModuleModel:
+    source = source_from_text(text, "train.py")
+    return ModuleModel(source, cst.parse_module(source.text))
+
+
+def context(text: str) -> Context:
+    return Context(model_of(text), Settings(), Project(), lambda code, node: True)
+
+
+def reports(body: str) -> tuple[Context, list[Report]]:
+    ctx = context(IMPORTS + dedent(body))
+    return ctx, list(RULE.check(ctx))
+
+
+def clips(body: str, confidence: Confidence | None = None) -> list[str]:
+    """The code reported at, at default confidence (or exactly at `confidence`)."""
+    ctx, found = reports(body)
+    return [
+        ctx.model.tree.code(report.node)
+        for report in found
+        if (report.confidence is confidence if confidence else report.confidence is not Confidence.LOW)
+    ]
+
+
+def all_clips(body: str) -> list[tuple[str, Confidence | None]]:
+    ctx, found = reports(body)
+    return [(ctx.model.tree.code(report.node), report.confidence) for report in found]
+
+
+def fix_of(body: str) -> Fix | str:
+    _, found = reports(body)
+    assert len(found) == 1
+    assert found[0].fix is not None
+    return found[0].fix()
+
+
+def repaired(body: str) -> str:
+    """The body after the one fix, without the imports put before it."""
+    fix = fix_of(body)
+    assert isinstance(fix, Fix), fix
+    text = IMPORTS + dedent(body)
+    for edit in sorted(fix.edits, reverse=True):
+        text = text[: edit.span.start] + edit.content + text[edit.span.end :]
+    assert not clips(text), text
+    return text.removeprefix(IMPORTS)
