@@ -100,4 +100,3 @@ def _note_import(node: ast.Import | ast.ImportFrom, found: Outline) -> None:
         origin = "." * node.level + (node.module or "")
         found.names.update((node.module or "").split("."))
         found.imports.extend((origin, alias.name) for alias in node.names)
-

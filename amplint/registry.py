@@ -36,7 +36,9 @@ def all_rules() -> tuple[Rule, ...]:
         for rule in provided() if callable(provided) else ():
             rules.setdefault(rule.code, rule)
     if not rules:
-        raise NoRules(f"no rules found: no installed package has the entry point group '{GROUP}'; reinstall amplint")
+        raise NoRules(
+            f"no rules found: no installed package has the entry point group '{GROUP}'; reinstall amplint"
+        )
     return tuple(rules[code] for code in sorted(rules))
 
 

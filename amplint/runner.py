@@ -254,9 +254,7 @@ class Checker:
             outcome = step
         return outcome
 
-    def _one_pass(
-        self, before: Outcome, candidates: Sequence[Finding], refused: set[Fix]
-    ) -> Outcome | None:
+    def _one_pass(self, before: Outcome, candidates: Sequence[Finding], refused: set[Fix]) -> Outcome | None:
         """One pass: all candidates at once, or one by one when the whole cannot be shown to be right."""
         fixes = list(dict.fromkeys(f.fix for f in candidates if f.fix is not None))
         after = self._try(before, candidates, fixes)

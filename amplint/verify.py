@@ -40,6 +40,5 @@ def unbound_names(model: ModuleModel) -> frozenset[str]:
     return frozenset(
         reference.root.value
         for reference in model.names.references
-        if not reference.scope.lookup(reference.root.value)
-        and model.names.resolve(reference.root) == ("",)
+        if not reference.scope.lookup(reference.root.value) and model.names.resolve(reference.root) == ("",)
     )

@@ -159,7 +159,9 @@ def test_a_page_shows_one_result_per_style_and_none_without_a_fix(rule: Rule) ->
     if not shown:
         text, _ = unmark(found.blocks["Bad"][0])
         if findings(rule, text) and not rule.code.startswith(FEW_EXAMPLES):
-            assert fixed(rule, text, "auto") == text, "the first Bad block has a fix that the page does not show"
+            assert fixed(rule, text, "auto") == text, (
+                "the first Bad block has a fix that the page does not show"
+            )
 
 
 @pytest.mark.parametrize("rule, block", pages_with("Bad"))

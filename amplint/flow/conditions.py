@@ -1,20 +1,19 @@
 """Branch conditions as formulas, so that two tests of one thing can be told to agree.
 
 A test is normalised to and/or/not over atoms; an atom is a small relation between terms, and a term is a path
-(a variable and the attributes that follow it), a literal, or an operation on terms. Two texts of the same test
-give equal atoms; some atoms imply others (`x is None` and the truth of `x`).
+(a variable and the attributes that follow it), a literal, or an operation on terms. Two texts of one test give
+equal atoms; some atoms imply others (`x is None` and the truth of `x`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 #: Names from the outside in: the variable (with its scope, see `objects.Paths`), then attributes and "[0]", "[]".
 Path = tuple[str, ...]
 
-# -- terms -------------------------------------------------------------------------------------------------------
+# -- terms --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,11 @@ class Unknown:
     """A value that is not modelled; it equals nothing, not even itself."""
 
 
-Term = Union[Ref, Lit, Op, Unknown]
+Term = Ref | Lit | Op | Unknown
 
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
-# -- formulas ----------------------------------------------------------------------------------------------------
+# -- formulas -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Or:
     parts: tuple[Formula, ...]
 
 
-Formula = Union[bool, Atom, Not, And, Or]
+Formula = bool | Atom | Not | And | Or
 
 
 def negate(formula: Formula) -> Formula:
@@ -162,7 +161,7 @@ def compare(op: str, left: Term, right: Term) -> Formula:
     return Atom(op, left, right)
 
 
-# -- walking and rewriting ---------------------------------------------------------------------------------------
+# -- walking and rewriting ----------------------------------------------------------------------------------
 
 
 def term_paths(term: Term) -> Iterator[Path]:
@@ -258,7 +257,7 @@ def rebuild(atom: Atom, left: Term, right: Term) -> Formula:
     return compare(atom.kind, left, right)
 
 
-# -- what follows from what --------------------------------------------------------------------------------------
+# -- what follows from what ---------------------------------------------------------------------------------
 
 Assumptions = Mapping[Atom, bool]
 

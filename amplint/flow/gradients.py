@@ -123,7 +123,9 @@ class Derived:
             return target
         if expr.func.attr in ("mul_", "div_") and expr.args and self.from_norm(expr.args[0].value):
             return target
-        return self._rewritten(target, expr.args[0].value) if expr.func.attr == "copy_" and expr.args else None
+        return (
+            self._rewritten(target, expr.args[0].value) if expr.func.attr == "copy_" and expr.args else None
+        )
 
     def clip_by_assignment(self, target: ir.Expr, value: ir.Expr, op: str = "") -> ir.Expr | None:
         """`p` where `p.grad = bounded` or `p.grad *= factor` clips."""

@@ -25,7 +25,17 @@ SCALERS: Mapping[str, int] = {
     "amplint.runtime.GradScaler": 4,
 }
 #: Frameworks whose class of that name has another protocol.
-_OTHERS = ("paddle", "megatron", "fairseq", "deepspeed", "apex", "accelerate", "mindspore", "tensorflow", "jax")
+_OTHERS = (
+    "paddle",
+    "megatron",
+    "fairseq",
+    "deepspeed",
+    "apex",
+    "accelerate",
+    "mindspore",
+    "tensorflow",
+    "jax",
+)
 
 
 class Lift:
@@ -52,7 +62,7 @@ class Lift:
             return body[0].value
         return None
 
-    # -- paths -----------------------------------------------------------------------------------------------
+    # -- paths ----------------------------------------------------------------------------------------------
 
     def variable(self, scope: str | None, name: str) -> str:
         """The root of a variable's paths."""
@@ -83,7 +93,10 @@ class Lift:
         """The path that stands for any element of `iterable`."""
         if isinstance(iterable, ir.Call):
             func = iterable.func
-            if names(func) in (("builtins.list",), ("builtins.tuple",), ("builtins.reversed",)) and iterable.args:
+            if (
+                names(func) in (("builtins.list",), ("builtins.tuple",), ("builtins.reversed",))
+                and iterable.args
+            ):
                 return self.element(iterable.args[0].value)
             if isinstance(func, ir.Attr) and func.attr in ("values", "parameters") and not iterable.args:
                 base = self.path(func.value)
@@ -93,7 +106,7 @@ class Lift:
         base = self.path(iterable)
         return (*base, "[]") if base is not None else None
 
-    # -- terms and formulas ----------------------------------------------------------------------------------
+    # -- terms and formulas ---------------------------------------------------------------------------------
 
     def term(self, expr: ir.Expr) -> c.Term:
         """The value of `expr` as a term."""
@@ -197,7 +210,7 @@ class Lift:
             ),
         )
 
-    # -- scalers ---------------------------------------------------------------------------------------------
+    # -- scalers --------------------------------------------------------------------------------------------
 
     def constructs_scaler(self, expr: ir.Expr | None) -> bool:
         """Whether `expr` makes a torch GradScaler or something derived from it."""
@@ -235,7 +248,7 @@ def names(expr: ir.Expr) -> tuple[str, ...]:
 
 
 def scaled_by(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """The receivers of `.scale(..)` whose product `expr` is, and the variables that may hold such a product."""
+    """The receivers of `.scale(..)` whose product `expr` is, and variables that may hold such a product."""
     if isinstance(expr, ir.Call):
         func = expr.func
         if isinstance(func, ir.Attr) and func.attr == "scale" and expr.args:

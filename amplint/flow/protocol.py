@@ -6,11 +6,10 @@ It is the function's summary: frozen, made of strings, numbers and tuples, and i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from amplint.flow.conditions import Formula, Path, Term
 
-# -- values that a variable may be known to hold -----------------------------------------------------------------
+# -- values that a variable may be known to hold ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +36,15 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A loss that `scalers` have multiplied by their scale, or that is made from `losses`, which may be scaled."""
+    """A loss that `scalers` have multiplied by their scale, or made from `losses`, which may be scaled."""
 
     scalers: tuple[Path, ...]
     losses: tuple[Path, ...] = ()
 
 
-Value = Union[Alias, Flag, Made, Scaled]
+Value = Alias | Flag | Made | Scaled
 
-# -- nodes -------------------------------------------------------------------------------------------------------
+# -- nodes --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """Gradients of a loss: scaled by `scalers`, or by whatever the variables in `losses` are scaled by."""
+    """Gradients of a loss: scaled by `scalers`, or by what the variables in `losses` are scaled by."""
 
     scalers: tuple[Path, ...]
     losses: tuple[Path, ...]
@@ -76,7 +75,7 @@ class ManualBackward:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Gradients are bounded; `params` are the modules whose parameters they belong to, None if that is not known."""
+    """Gradients are bounded; `params` are the modules whose parameters they belong to (None: not known)."""
 
     params: tuple[Path, ...] | None
     how: str
@@ -165,7 +164,5 @@ class Exit:
     site: int
 
 
-Node = Union[
-    Assign, Backward, ManualBackward, Clip, Descale, Invoke, Branch, Loop, Attempt, Choice, Exit
-]
+Node = Assign | Backward | ManualBackward | Clip | Descale | Invoke | Branch | Loop | Attempt | Choice | Exit
 Program = tuple[Node, ...]

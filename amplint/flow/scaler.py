@@ -11,7 +11,8 @@ from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.objects import Objects
-from amplint.flow.slicing import Pruner, Slicer, nodes
+from amplint.flow.pruning import Pruner, nodes
+from amplint.flow.slicing import Slicer
 from amplint.flow.state import FRAMEWORK
 from amplint.flow.typestate import ClipRecord, GaveUp, Recording, Typestate
 from amplint.model import ir
@@ -127,7 +128,9 @@ def _verdict(clip: p.Clip, recordings: dict[str, Recording], half: bool) -> Clip
 
 
 def _is_bad(record: ClipRecord) -> bool:
-    return bool(record.scaled and not record.unknown and (record.steps or record.late_unscales or record.left))
+    return bool(
+        record.scaled and not record.unknown and (record.steps or record.late_unscales or record.left)
+    )
 
 
 def _confidence(record: ClipRecord, imprecise: bool, half: bool) -> Confidence:
@@ -145,11 +148,15 @@ def _repair(records: list[ClipRecord], confidence: Confidence, idle: bool) -> Re
     late = sorted({site for record in records for site in record.late_unscales})
     steps = sorted({site for record in records for site in record.steps})
     if any(FRAMEWORK in record.scaled for record in records):
-        return Repair("none", reason="the framework unscales inside optimizer.step(); clip with its own method")
+        return Repair(
+            "none", reason="the framework unscales inside optimizer.step(); clip with its own method"
+        )
     if confidence is Confidence.LOW:
         return Repair("none", reason="on other paths unscale_ has already run here")
     if any(len(found) > 1 for found in (*scalers, *optimizers)):
-        return Repair("none", reason="several scalers or optimizers are concerned; which to unscale is a choice")
+        return Repair(
+            "none", reason="several scalers or optimizers are concerned; which to unscale is a choice"
+        )
     if late:
         many = Repair("none", reason="several unscale_ calls come too late; which to move is a choice")
         return Repair("move", late[0]) if len(late) == 1 else many
@@ -177,7 +184,7 @@ def _trains_in_half(functions: Iterable[ir.Function]) -> bool:
                 return True
             if isinstance(expr, ir.Call):
                 for arg in expr.args:
-                    is_precision = arg.keyword == "precision" and isinstance(arg.value, ir.Const)
-                    if is_precision and arg.value.value in (16, "16"):  # type: ignore[union-attr]
+                    value = arg.value.value if isinstance(arg.value, ir.Const) else None
+                    if arg.keyword == "precision" and value in (16, "16"):
                         return True
     return False

@@ -115,7 +115,7 @@ def _term_mentions(term: c.Term, path: c.Path) -> bool:
 
 
 def merge(states: Iterable[State]) -> list[State]:
-    """The states without repetitions; two that differ in one assumption's value only become one without it."""
+    """The states without repetitions; two that differ in one assumption only become one without it."""
     found: dict[Hashable, State] = {}
     queue = list(states)
     queue.reverse()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
-from amplint.flow.objects import Objects, value_paths
-from amplint.flow.slicing import looks_like_optimizer
+from amplint.flow.environment import Environment
+from amplint.flow.objects import Objects
+from amplint.flow.pruning import looks_like_optimizer, runs_hooks
 from amplint.flow.state import FRAMEWORK, Pending, Phase, State, descaled, merge, rarest, without
 
 #: States of one point of a program; past this assumptions are dropped.
@@ -18,11 +19,10 @@ _MOST_STATES = 64
 _MOST_STEPS = 20_000
 _MOST_ROUNDS = 24
 _DEPTH = 5
-_LARGEST_TERM = 8
-#: Calls that may run functions registered elsewhere.
-_HOOK = re.compile(r"hook|callback|event|handler|(^|_)(fire|emit|notify|dispatch|trigger)")
 #: Calls that only look at what they are handed.
-_LOOKS = re.compile(r"^(log|print|info|debug|warn|warning|error|write|add_scalar|save)|_log$|^log_|state_dict|register")
+_LOOKS = re.compile(
+    r"^(log|print|info|debug|warn|warning|error|write|add_scalar|save)|_log$|^log_|state_dict|register"
+)
 
 
 class GaveUp(Exception):
@@ -83,19 +83,15 @@ class Flow:
         self.exits.setdefault(kind, []).extend(states)
 
 
-class Typestate:
+class Typestate(Environment):
     """One file's protocol programs, ready to be run from any function as root."""
 
     def __init__(self, objects: Objects, programs: dict[str, p.Program], matters: set[str]) -> None:
-        self._objects = objects
+        super().__init__(objects)
         self._programs = programs
         self._matters = matters
         self._record = Recording()
-        self._uses: dict[c.Atom, int] = {}
         self._steps = 0
-        #: Assumptions that this root can no longer afford; never made again, so that loops come to an end.
-        self._dropped: set[c.Atom] = set()
-        self._forgetful = False
 
     def run(self, root: str) -> Recording:
         """Run one function with all scalers idle at its entry.
@@ -127,7 +123,7 @@ class Typestate:
                 if not (pending.late or pending.consumed):
                     self._record.clip(pending.site).left = True
 
-    # -- programs --------------------------------------------------------------------------------------------
+    # -- programs -------------------------------------------------------------------------------------------
 
     def _run(self, program: p.Program, states: list[State], frame: Frame) -> Flow:
         flow = Flow(states)
@@ -261,124 +257,7 @@ class Typestate:
             result.leave(kind, final.normal)
         return result
 
-    # -- values and conditions -------------------------------------------------------------------------------
-
-    def _resolve(self, path: c.Path, state: State) -> c.Term:
-        """What `path` denotes once aliases are followed."""
-        for _ in range(12):
-            found: p.Value | None = None
-            rest: c.Path = ()
-            for size in range(len(path), 0, -1):
-                head = path[:size]
-                value = state.values.get(head) or self._objects.stable.get(self._objects.home(head))
-                if isinstance(value, p.Alias):
-                    found, rest = value, path[size:]
-                    break
-                if value is not None and size == len(path):
-                    return c.Ref(path)
-            if not isinstance(found, p.Alias):
-                return c.Ref(path)
-            if isinstance(found.term, c.Ref):
-                path = (*found.term.path, *rest)
-                continue
-            return found.term if not rest else c.Ref(path)
-        return c.Ref(path)
-
-    def _path(self, path: c.Path, state: State) -> c.Path:
-        found = self._resolve(path, state)
-        return found.path if isinstance(found, c.Ref) else path
-
-    def _scaler(self, path: c.Path, state: State) -> c.Path | None:
-        """The scaler that `path` denotes, or None where it is none."""
-        found = self._path(path, state)
-        is_scaler = self._objects.is_scaler(path) or self._objects.is_scaler(found)
-        return found if is_scaler else None
-
-    def _expand(self, formula: c.Formula, state: State, depth: int = 0) -> c.Formula:
-        """`formula` over what its variables were defined by."""
-
-        def change(atom: c.Atom) -> c.Formula:
-            left = c.rewrite_term(atom.left, lambda path: self._resolve(path, state))
-            right = c.rewrite_term(atom.right, lambda path: self._resolve(path, state))
-            if isinstance(left, c.Ref) and depth < 6 and atom.kind in ("truth", "none", "enabled"):
-                defined = self._defined(atom.kind, left.path, state)
-                if defined is not None:
-                    return self._expand(defined, state, depth + 1)
-            return c.rebuild(atom, left, right)
-
-        return c.rewrite(formula, change)
-
-    def _defined(self, kind: str, path: c.Path, state: State) -> c.Formula | None:
-        """The formula that decides an atom of `kind` over `path`, where its value is known."""
-        value = state.values.get(path) or self._objects.stable.get(self._objects.home(path))
-        if isinstance(value, p.Flag):
-            return value.formula if kind == "truth" else (False if kind == "none" else None)
-        if not isinstance(value, p.Made):
-            found = self._objects.made(path) if self._objects.is_scaler(path) else None
-            if found is None:
-                return None
-            value = found
-        if kind == "enabled":
-            return c.both(value.present, value.enabled)
-        return value.present if kind == "truth" else c.negate(value.present)
-
-    def _assume(self, test: c.Formula, value: bool, state: State) -> list[State]:
-        formula = self._expand(test, state)
-        for atom in c.atoms(formula):
-            self._uses[atom] = self._uses.get(atom, 0) + 1
-        found = c.assume(formula, value, state.known)
-        if self._dropped:
-            found = [{a: v for a, v in known.items() if a not in self._dropped} for known in found]
-        return [state.assuming(known) for known in found]
-
-    def _assign(self, node: p.Assign, state: State) -> State:
-        path = node.path if len(node.path) == 1 else (*self._path(node.path[:-1], state), node.path[-1])
-        value = self._settled(node.value, state)
-        if isinstance(value, p.Alias) and isinstance(value.term, c.Ref) and value.term.path == path:
-            return state
-        after = state.forget(path)
-        if isinstance(value, p.Alias) and isinstance(value.term, c.Ref):
-            element = value.term.path
-            if element[-1] in ("[]", "parameters()"):
-                kept = State(after.known, {}, {}).forget(element)
-                after = State(kept.known, after.values, after.scalers)
-        grows = isinstance(node.value, p.Alias) and any(q[: len(path)] == path for q in value_paths(node.value))
-        if isinstance(value, p.Alias) and (grows or c.size(value.term) > _LARGEST_TERM):
-            return after
-        if self._forgetful and not isinstance(value, (p.Scaled, p.Made)):
-            return after
-        if value is not None and not any(q[: len(path)] == path for q in _paths_of(value)):
-            after.values[path] = value
-        return after
-
-    def _settled(self, value: p.Value | None, state: State) -> p.Value | None:
-        """`value` with every path resolved as of now."""
-        if isinstance(value, p.Alias):
-            carried = self._carried(value.term, state)
-            if carried:
-                return p.Scaled(carried)
-            return p.Alias(c.rewrite_term(value.term, lambda path: self._resolve(path, state)))
-        if isinstance(value, p.Flag):
-            return p.Flag(self._expand(value.formula, state))
-        if isinstance(value, p.Made):
-            return p.Made(self._expand(value.present, state), self._expand(value.enabled, state))
-        if isinstance(value, p.Scaled):
-            scalers = dict.fromkeys(self._path(scaler, state) for scaler in value.scalers)
-            for loss in value.losses:
-                scalers.update(dict.fromkeys(self._carried(c.Ref(loss), state)))
-            return p.Scaled(tuple(scalers)) if scalers else None
-        return None
-
-    def _carried(self, term: c.Term, state: State) -> tuple[c.Path, ...]:
-        """The scalers that a term over scaled losses is scaled by."""
-        found: dict[c.Path, None] = {}
-        for path in c.term_paths(term):
-            value = state.values.get(path) or state.values.get(self._path(path, state))
-            if isinstance(value, p.Scaled):
-                found.update(dict.fromkeys(value.scalers))
-        return tuple(found)
-
-    # -- events ----------------------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------
 
     def _backward(self, node: p.Backward, state: State) -> list[State]:
         scalers: dict[c.Path, None] = {}
@@ -394,7 +273,7 @@ class Typestate:
         return states
 
     def _scaled(self, scaler: c.Path, site: int, state: State) -> list[State]:
-        """The states after a backward of what `scaler` scaled: it exists, and scales only where it is enabled."""
+        """The states after a backward of what `scaler` scaled: it exists, and scales where it is enabled."""
         enabled = c.Atom("enabled", c.Ref(scaler))
         there = self._assume(c.Atom("truth", c.Ref(scaler)), True, state)
         on = [s for before in there for s in self._assume(enabled, True, before)]
@@ -451,7 +330,9 @@ class Typestate:
         owners = tuple(o for o in optimizers if self._owns(o, params, state)) if params else ()
         if owners:
             return "unscaled" if any(o in phase.unscaled for o in owners) else "scaled", owners
-        if params and any(self._owns(o, params, state) for o in self._objects.optimizers if o not in optimizers):
+        if params and any(
+            self._owns(o, params, state) for o in self._objects.optimizers if o not in optimizers
+        ):
             return "other", ()
         return "unscaled" if phase.unscaled else "scaled", ()
 
@@ -465,7 +346,7 @@ class Typestate:
         owned = self._modules(self._objects.owned(optimizer), state)
         return bool(owned) and all(any(path[: len(o)] == o for o in owned) for path in params)
 
-    # -- calls -----------------------------------------------------------------------------------------------
+    # -- calls ----------------------------------------------------------------------------------------------
 
     def _invoke(self, node: p.Invoke, state: State, frame: Frame) -> Flow:
         scaler = self._scaler(node.receiver, state) if node.receiver is not None else None
@@ -654,7 +535,7 @@ class Typestate:
         else:
             entry.values.pop(path, None)
 
-    # -- what cannot be seen ---------------------------------------------------------------------------------
+    # -- what cannot be seen --------------------------------------------------------------------------------
 
     def _escape(self, node: p.Invoke, state: State, frame: Frame) -> State:
         """The state after a call into code that this file does not show."""
@@ -668,8 +549,7 @@ class Typestate:
             receiver = receiver if self._is_foreign_method(node, frame) else None
         elif node.above is not None and self._objects.classes.is_open(node.above):
             receiver = (self._objects.lift.self_root(node.above),)
-        last = node.method if node.method != "__call__" or node.receiver is None else node.receiver[-1]
-        hooked = bool(_HOOK.search(last.rpartition(":")[2]))
+        hooked = runs_hooks(node)
 
         def touched(scaler: c.Path) -> bool:
             if any(scaler[: len(path)] == path for path in handed):
@@ -685,7 +565,11 @@ class Typestate:
 
     def _is_foreign_method(self, node: p.Invoke, frame: Frame) -> bool:
         """Whether `self.method()` runs code of a base class that this file does not show."""
-        if node.above is None and node.receiver is not None and self._objects.is_assigned((*node.receiver, node.method)):
+        if (
+            node.above is None
+            and node.receiver is not None
+            and self._objects.is_assigned((*node.receiver, node.method))
+        ):
             return False
         return frame.klass is not None and self._objects.classes.is_open(frame.klass)
 
@@ -696,7 +580,3 @@ class Typestate:
             for scaler, phase in state.scalers.items()
         }
         return State(state.known, state.values, scalers)
-
-
-def _paths_of(value: p.Value) -> list[c.Path]:
-    return [] if isinstance(value, p.Scaled) else value_paths(value)

@@ -179,7 +179,9 @@ class Lowering:
             kinds = tuple(self._expr(e.value) for e in node.type.elements)
         elif node.type is not None:
             kinds = (self._expr(node.type),)
-        bound = node.name.name.value if node.name is not None and isinstance(node.name.name, cst.Name) else None
+        bound = (
+            node.name.name.value if node.name is not None and isinstance(node.name.name, cst.Name) else None
+        )
         return ir.Handler(kinds, bound, self._suite(node.body), self._site(node))
 
     # -- expressions -----------------------------------------------------------------------------------------

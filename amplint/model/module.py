@@ -18,7 +18,11 @@ class ModuleModel:
     """One parsed file and what it means. Parts are computed when first asked for."""
 
     def __init__(
-        self, source: Source, module: cst.Module, module_name: str = "", aliases: Mapping[str, str] | None = None
+        self,
+        source: Source,
+        module: cst.Module,
+        module_name: str = "",
+        aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.source = source
         self.tree = Tree(module, source.text)

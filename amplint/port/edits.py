@@ -13,6 +13,10 @@ from amplint.model.names import Scope, dotted
 from amplint.syntax.tree import Tree
 
 
+#: Part of the environment variables that say which devices a process sees; CUDA reads them only once.
+_VISIBLE = "VISIBLE_DEVICES"
+
+
 class CannotEdit(ValueError):
     """A rewrite that would not be right here; the message is the reason shown to the user."""
 
@@ -56,27 +60,37 @@ class ImportEditor:
         """Insert an import statement beside the imports of torch, or behind the module's first imports."""
         place = self._beside_torch()
         if place is None:
-            place = self._header_end(only_leading=True)
+            place = self._header_end()
         return Edit(Span(place, place), statement + self._newline, lines=1)
 
     def _beside_torch(self) -> int | None:
-        """Offset of the line of the first leading import of torch or a part of it."""
+        """Offset of the line of the first top-level import of torch or a part of it."""
+        statement = self._torch_statement()
+        return None if statement is None else self._line_start(self._tree.span(statement).start)
+
+    def _torch_statement(self) -> cst.CSTNode | None:
         for statement in self._tree.module.body:
             if not _is_import(statement):
-                if _is_docstring(statement):
-                    continue
-                return None
+                continue
             for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
                 named = small.module if isinstance(small, cst.ImportFrom) else None
                 if isinstance(small, cst.Import):
                     named = small.names[0].name
                 if named is not None and (dotted(named) or "").split(".")[0] == "torch":
-                    return self._line_start(self._tree.span(statement).start)
+                    return statement
         return None
 
     def define(self, lines: Iterable[str]) -> Edit:
-        """Insert module-level lines behind the import of torch and, where none uses torch before, other imports."""
+        """Insert module-level lines behind the import of torch and, where none uses torch before, other imports.
+
+        Raises `CannotEdit` where they would ask for the device before the module chooses it.
+        """
         place = self._definitions_start()
+        if _VISIBLE in self._text[place:]:
+            raise CannotEdit(
+                f"the module mentions {_VISIBLE} below its imports, and asking for the accelerator there could"
+                ' come too early; use style = "shim"'
+            )
         text = self._newline + "".join(line + self._newline for line in lines)
         if self._text[place : place + 1] not in ("", "\n", "\r"):
             text += self._newline
@@ -85,12 +99,14 @@ class ImportEditor:
     def _definitions_start(self) -> int:
         """Offset behind the imports that torch is imported by, or will be, before anything uses it."""
         body = self._tree.module.body
-        first = next((i for i, statement in enumerate(body) if self._imports(statement, "torch")), None)
+        first = next((s for s in body if self._imports(s, "torch")), None) or self._torch_statement()
         if first is None:
-            return self._header_end(only_leading=True)
-        last = body[first]
-        for statement in body[first + 1 :]:
+            return self._header_end()
+        last = first
+        for statement in body[next(i for i, s in enumerate(body) if s is first) + 1 :]:
             if _is_import(statement) or _is_conditional_import(self._tree, statement):
+                last = statement
+            elif isinstance(statement, cst.SimpleStatementLine) and _VISIBLE in self._tree.code(statement):
                 last = statement
             elif isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or self._uses_torch(statement):
                 break
@@ -115,15 +131,13 @@ class ImportEditor:
             for name in names.resolve(node)
         )
 
-    def _header_end(self, *, only_leading: bool) -> int:
-        """Offset behind the last top-level import (of the leading block of imports, or of all)."""
+    def _header_end(self) -> int:
+        """Offset behind the leading block of imports."""
         last: cst.CSTNode | None = None
         for statement in self._tree.module.body:
             if _is_import(statement) or (last is None and _is_docstring(statement)):
                 last = statement
-            elif only_leading and last is not None and not _is_docstring(last):
-                break
-            elif not only_leading and isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            elif last is not None and not _is_docstring(last):
                 break
         if last is None:
             return self._first_line()

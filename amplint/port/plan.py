@@ -167,6 +167,8 @@ class PortPlan:
                 return f"line {self._row(other.use.node)} still uses {use.binding.name}"
             if other.reason is not None:
                 return self._because(other)
+        if planned.removal is not None and planned.removal.move is not None and use.symbol.shim:
+            return planned.edits, (planned.removal,)  # the name stays, so what else uses it may
         loose = self._unplanned(use.binding)
         if loose is not None:
             return f"line {self._row(loose)} still uses {use.binding.name}"

@@ -182,8 +182,7 @@ class Rewriter:
     def _shim_use(self, use: Use, node: cst.BaseExpression) -> Rewrite:
         """The shim keeps the signatures: only what is not imported by name changes."""
         binding = use.binding
-        assert binding is not None
-        if binding.kind == "import" and self.names.binding_names(binding) == (MODULE,):
+        if binding is not None and binding.kind == "import" and self.names.binding_names(binding) == (MODULE,):
             # `amp` becomes the shim, which has no submodules
             return Rewrite((Edit(self.tree.span(node), f"{binding.name}.{use.symbol.shim}"),))
         root, edits = self.spelling.shim(self.names.scope_of(node))

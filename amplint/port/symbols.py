@@ -166,10 +166,10 @@ def _is_stored_to(model: ModuleModel, node: cst.BaseExpression) -> bool:
     """Whether the name is assigned to or deleted (a monkey-patch), here or further along its chain."""
     child: cst.CSTNode = node
     for outer in model.tree.ancestors(node):
-        if isinstance(outer, cst.Attribute) and outer.value is child:
-            child = outer
-            continue
         if isinstance(outer, cst.AssignTarget):
             return True
-        return isinstance(outer, (cst.AnnAssign, cst.AugAssign, cst.Del)) and outer.target is child
+        in_chain = isinstance(outer, cst.Attribute) and outer.value is child
+        if not in_chain and not isinstance(outer, (cst.Element, cst.StarredElement, cst.Tuple, cst.List)):
+            return isinstance(outer, (cst.AnnAssign, cst.AugAssign, cst.Del, cst.For)) and outer.target is child
+        child = outer
     return False

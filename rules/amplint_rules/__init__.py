@@ -18,7 +18,7 @@ MODULES = (
     "amp_api.grad_scaler_positional",
     "amp_api.autocast_positional_bool",
     "amp_api.autocast_missing_device_type",
-    # "scaler.clip_before_unscale",
+    "scaler.clip_before_unscale",
     "values.with_and",
     "about_run.syntax_error",
 )

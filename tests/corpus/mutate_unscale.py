@@ -3,8 +3,8 @@
     python tests/corpus/mutate_unscale.py CHECKOUTS...
 
 `CHECKOUTS` hold one folder per repository, named OWNER+NAME (or the package's name). For each site of
-`unscale_sites.tsv` two mutants are made: without the `unscale_` (A), and with the clip moved above it (B). The
-original must be silent; at least nine of ten mutants must be found at default confidence. Exits 1 otherwise.
+`unscale_sites.tsv` two mutants are made: without the `unscale_` (A), and with the clip moved above it (B).
+The original must be silent; at least nine of ten mutants must be found at default confidence. Exits 1 otherwise.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def rows(stmt: ast.stmt) -> tuple[int, int]:
 
 
 def clip_at(tree: ast.Module, row: int) -> ast.Call:
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno <= row <= (n.end_lineno or n.lineno)]
+    calls = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno <= row <= (n.end_lineno or n.lineno)
+    ]
     clips = [n for n in calls if "clip" in ast.unparse(n.func)]
     return min(clips, key=lambda n: (n.end_lineno or n.lineno) - n.lineno)
 

@@ -58,7 +58,7 @@ def repaired(body: str) -> str:
     fix = fix_of(body)
     assert isinstance(fix, Fix), fix
     text = IMPORTS + dedent(body)
-    for edit in sorted(fix.edits, reverse=True):
+    for edit in sorted(fix.edits, key=lambda edit: edit.span, reverse=True):
         text = text[: edit.span.start] + edit.content + text[edit.span.end :]
     assert not clips(text), text
     return text.removeprefix(IMPORTS)

@@ -11,14 +11,16 @@ from amplint.flow.scaler import ClipBeforeUnscale, scaler_analysis
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
 
-_ELSEWHERE = "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
+_ELSEWHERE = (
+    "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
+)
 _ONE_LINE = "the clip shares its line with other statements; give it a line of its own first"
 _OTHER_BLOCK = "unscale_ stands in another block or function; move the clip behind it"
 _GUARD = "the clip also runs where nothing is scaled; call unscale_ under the condition of the step"
 
 
 def check(ctx: Context) -> Iterable[Report]:
-    """Report each clip that a scaled backward reaches without an `unscale_` for the optimizer that steps next."""
+    """Report each clip that a scaled backward reaches without an `unscale_` for the optimizer concerned."""
     nodes = ctx.model.tree.nodes
     for clip in scaler_analysis(ctx.model).clips_before_unscale:
         yield Report(
@@ -39,7 +41,8 @@ def _message(tree: Tree, clip: ClipBeforeUnscale) -> str:
     where = " on some paths" if clip.confidence is Confidence.LOW else ""
     call = _protocol_call(tree, clip)
     advice = f"; call {call[0]}.unscale_({call[1]}) first" if call is not None else ""
-    return f"{clip.how} acts on gradients that are still multiplied by the loss scale of {clip.scaler}{where}{advice}"
+    scale = f"the loss scale of {clip.scaler}"
+    return f"{clip.how} acts on gradients that are still multiplied by {scale}{where}{advice}"
 
 
 def _trace(tree: Tree, clip: ClipBeforeUnscale) -> list[tuple[cst.CSTNode, str]]:
@@ -64,7 +67,7 @@ def _protocol_call(tree: Tree, clip: ClipBeforeUnscale) -> tuple[str, str] | Non
     return found.pop() if len(found) == 1 else None
 
 
-# -- the repair --------------------------------------------------------------------------------------------------
+# -- the repair ---------------------------------------------------------------------------------------------
 
 
 def _fix(ctx: Context, clip: ClipBeforeUnscale) -> Fix | str:
@@ -131,13 +134,17 @@ def _is_attribute_name(tree: Tree, node: cst.Name) -> bool:
 
 
 def _guard(tree: Tree, anchor: cst.CSTNode, step: cst.Call) -> str | None:
-    """The test under which the step runs and the clip does not; "" when there is none, None when it is not plain."""
+    """The test under which the step runs and the clip does not; "" for none, None when it is not plain."""
     statement = tree.statement(step)
     block = tree.parent(statement)
     if block is tree.parent(anchor):
         return ""
     branch = tree.parent(block) if block is not None else None
-    if not isinstance(branch, cst.If) or branch.body is not block or tree.parent(branch) is not tree.parent(anchor):
+    if (
+        not isinstance(branch, cst.If)
+        or branch.body is not block
+        or tree.parent(branch) is not tree.parent(anchor)
+    ):
         return None
     if any(isinstance(node, (cst.Call, cst.NamedExpr)) for node in tree.within(branch.test)):
         return None
@@ -172,7 +179,11 @@ def _insert(ctx: Context, anchor: cst.CSTNode, call: str, guard: str) -> Fix:
 def _move(ctx: Context, anchor: cst.CSTNode, unscale: cst.CSTNode) -> Fix | str:
     tree = ctx.model.tree
     statement = tree.statement(unscale)
-    if not isinstance(unscale, cst.Call) or not _alone(statement) or tree.parent(statement) is not tree.parent(anchor):
+    if (
+        not isinstance(unscale, cst.Call)
+        or not _alone(statement)
+        or tree.parent(statement) is not tree.parent(anchor)
+    ):
         return _OTHER_BLOCK
     if not _means_the_same(ctx, anchor, unscale):
         return _ELSEWHERE

@@ -38,7 +38,7 @@ def check(ctx: Context) -> Iterable[Report]:
             yield Report(
                 item.item,
                 f"`and` gives the last context only: `{entered}` is entered, {lost} never",
-                fix=partial(_fix, ctx, item, parts),
+                fix=partial(_fix, ctx, statement, item, parts),
             )
 
 
@@ -60,9 +60,12 @@ def _is_context(ctx: Context, node: cst.BaseExpression) -> bool:
     return any(name in _CONTEXTS for name in named)
 
 
-def _fix(ctx: Context, item: cst.WithItem, parts: list[cst.BaseExpression]) -> Fix | str:
+def _fix(
+    ctx: Context, statement: cst.With, item: cst.WithItem, parts: list[cst.BaseExpression]
+) -> Fix | str:
     tree = ctx.model.tree
-    if any(isinstance(node, cst.BooleanOperation) and node.lpar for node in tree.within(item.item)):
+    alone = isinstance(statement.lpar, cst.LeftParen) and len(statement.items) == 1
+    if alone or any(isinstance(node, cst.BooleanOperation) and node.lpar for node in tree.within(item.item)):
         return "the contexts stand in parentheses of their own"
     if any(part.lpar for part in parts):
         return "a context stands in parentheses of its own"

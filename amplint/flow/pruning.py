@@ -1,0 +1,323 @@
+"""Dropping what does not matter from protocol programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amplint.flow import conditions as c
+from amplint.flow import protocol as p
+from amplint.flow.objects import Objects, value_paths
+
+#: Longest path that is followed through aliases (a list that holds itself would give ever longer ones).
+_LONGEST = 8
+#: Calls that may run functions registered elsewhere.
+_HOOK = re.compile(r"hook|callback|event|handler|(^|_)(fire|emit|notify|dispatch|trigger)")
+_OPTIMIZER = re.compile(r"opt(im|$|_|\d|[A-Z])", re.IGNORECASE)
+
+
+def _inner(node: p.Node) -> tuple[p.Program, ...]:
+    if isinstance(node, p.Branch):
+        return (node.then, node.orelse)
+    if isinstance(node, p.Loop):
+        return (node.start, node.body, node.orelse)
+    if isinstance(node, p.Attempt):
+        return (node.body, *node.handlers, node.orelse, node.final)
+    return node.arms if isinstance(node, p.Choice) else ()
+
+
+def nodes(program: p.Program) -> Iterator[p.Node]:
+    """Every node of `program`, nested ones included."""
+    for node in program:
+        yield node
+        for inner in _inner(node):
+            yield from nodes(inner)
+
+
+class Pruner:
+    """Drops calls and assignments that no scaler, gradient or guard depends on."""
+
+    def __init__(self, objects: Objects, programs: dict[str, p.Program]) -> None:
+        self._objects = objects
+        self._programs = programs
+        #: Function -> functions that call it.
+        self.callers = self._find_callers()
+        self.matters = self._mattering()
+        self._scaled_losses = any(
+            isinstance(value, p.Scaled) for program in programs.values() for value in _values(program)
+        )
+        self._slim = {name: self._prune(program, None) for name, program in programs.items()}
+        self._relevant = self._find_relevant()
+
+    def result(self) -> dict[str, p.Program]:
+        """The programs with what matters only."""
+        return {name: self._prune(program, self._relevant) for name, program in self._slim.items()}
+
+    def _find_callers(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, dict[str, None]] = {}
+        for name, program in self._programs.items():
+            for node in nodes(program):
+                if isinstance(node, p.Invoke):
+                    for callee in self._callees(node):
+                        found.setdefault(callee, {})[name] = None
+        return {callee: tuple(callers) for callee, callers in found.items()}
+
+    def _mattering(self) -> set[str]:
+        """Functions that contain an event, themselves or in what they call."""
+        found = {name for name, program in self._programs.items() if any(map(self._is_event, nodes(program)))}
+        stack = list(found)
+        while stack:
+            for caller in self.callers.get(stack.pop(), ()):
+                if caller not in found:
+                    found.add(caller)
+                    stack.append(caller)
+        return found
+
+    def _callees(self, node: p.Invoke) -> Iterator[str]:
+        """Functions that the call may reach."""
+        objects, classes = self._objects, self._objects.classes
+        found: list[str | None] = [node.function]
+        if node.above is not None:
+            found.append(classes.above(node.above, node.method))
+        elif node.receiver is not None:
+            if len(node.receiver) == 1 and node.receiver[0].endswith(".self"):
+                family = [k for k in classes.by_name if objects.lift.self_root(k) == node.receiver[0]]
+            else:
+                family = list(objects.possible_classes(node.receiver))
+            found.extend(classes.method(klass, node.method) for klass in family)
+            whole = objects.possible_classes((*node.receiver, node.method))
+            found.extend(classes.method(klass, "__call__") for klass in whole)
+        yield from dict.fromkeys(name for name in found if name is not None)
+
+    def _is_event(self, node: p.Node) -> bool:
+        if isinstance(node, p.Backward):
+            return True
+        if isinstance(node, (p.ManualBackward, p.Clip, p.Descale)):
+            return True
+        return isinstance(node, p.Invoke) and (self._is_protocol(node) or self._touches(node))
+
+    def _is_protocol(self, node: p.Invoke) -> bool:
+        """Whether a scaler or an optimizer is asked to do something."""
+        if node.receiver is None or node.method not in ("unscale_", "step", "update", "zero_grad"):
+            return False
+        if node.method in ("unscale_", "zero_grad") or self._objects.is_scaler(node.receiver):
+            return True
+        return node.method == "step" and looks_like_optimizer(self._objects, node.receiver)
+
+    def _touches(self, node: p.Invoke) -> bool:
+        if node.receiver is not None and self._objects.is_scaler(node.receiver):
+            return False
+        paths = [path for argument in node.arguments for path in argument.handed]
+        if node.receiver is not None and self._runs_code_elsewhere(node.receiver, node.method):
+            paths.append(node.receiver)
+        if runs_hooks(node) or any(argument.functions for argument in node.arguments):
+            return True
+        return any(self._objects.concerns(path) for path in paths)
+
+    def _runs_code_elsewhere(self, receiver: c.Path, method: str) -> bool:
+        """Whether the call may reach a method of `receiver` that this file does not show."""
+        if len(receiver) > 1 or not receiver[0].endswith(".self"):
+            return True
+        family = [k for k in self._objects.classes.by_name if self._objects.lift.self_root(k) == receiver[0]]
+        is_open = any(self._objects.classes.is_open(klass) for klass in family)
+        return is_open and not self._objects.is_assigned((*receiver, method))
+
+    def _keeps(self, node: p.Invoke) -> bool:
+        if self._is_event(node):
+            return True
+        return any(f in self.matters or f in self._objects.placeholders for f in self._callees(node))
+
+    def _prune(self, program: p.Program, relevant: Relevance | None) -> p.Program:
+        found: list[p.Node] = []
+        for node in program:
+            kept = self._prune_node(node, relevant)
+            if kept is not None:
+                found.append(kept)
+        return tuple(found)
+
+    def _prune_node(self, node: p.Node, relevant: Relevance | None) -> p.Node | None:
+        if isinstance(node, p.Invoke):
+            return node if self._keeps(node) else None
+        if isinstance(node, p.Assign):
+            return node if relevant is None else relevant.reduced(node)
+        if isinstance(node, p.Backward) and not self._scaled_losses:
+            return p.Backward(node.scalers, (), node.site) if node.scalers else None
+        if isinstance(node, p.Branch):
+            return self._prune_branch(node, relevant)
+        if isinstance(node, p.Loop):
+            start, body = self._prune(node.start, relevant), self._prune(node.body, relevant)
+            orelse = self._prune(node.orelse, relevant)
+            kept = any(map(_acts, nodes((*body, *orelse))))
+            test = node.test if relevant is None or relevant.tests(node.test) else None
+            return p.Loop(test, start, body, orelse, node.site) if kept else None
+        if isinstance(node, p.Attempt):
+            handlers = tuple(self._prune(handler, relevant) for handler in node.handlers)
+            body, orelse = self._prune(node.body, relevant), self._prune(node.orelse, relevant)
+            final = self._prune(node.final, relevant)
+            if not (body or orelse or final or any(handlers)):
+                return None
+            return p.Attempt(body, handlers, orelse, final, node.site)
+        if isinstance(node, p.Choice):
+            arms = tuple(self._prune(arm, relevant) for arm in node.arms)
+            return p.Choice(arms, node.site) if any(arms) else None
+        return node
+
+    def _prune_branch(self, node: p.Branch, relevant: Relevance | None) -> p.Node | None:
+        then, orelse = self._prune(node.then, relevant), self._prune(node.orelse, relevant)
+        if not (then or orelse):
+            return None
+        inner = list(nodes((*then, *orelse)))
+        if relevant is None or any(map(_is_act, inner)) or relevant.tests(node.test):
+            return p.Branch(node.test, then, orelse, node.site)
+        if all(isinstance(n, p.Exit) and n.kind == "raise" for n in inner):
+            return None
+        return p.Choice((then, orelse), node.site)
+
+    def reaching(self, kinds: tuple[type, ...]) -> set[str]:
+        """Functions that contain a node of one of `kinds`, themselves or in what they call."""
+        found = {
+            name for name, prog in self._programs.items() if any(isinstance(n, kinds) for n in nodes(prog))
+        }
+        stack = list(found)
+        while stack:
+            for caller in self.callers.get(stack.pop(), ()):
+                if caller not in found:
+                    found.add(caller)
+                    stack.append(caller)
+        return found
+
+    def _find_relevant(self) -> Relevance:
+        tested: set[c.Path] = set()
+        wide: set[c.Path] = set()
+        read: set[c.Path] = set()
+        assigned: list[p.Assign] = []
+        for program in self._slim.values():
+            for node in nodes(program):
+                if isinstance(node, p.Assign):
+                    assigned.append(node)
+                elif isinstance(node, p.Branch) and any(map(_is_act, nodes((*node.then, *node.orelse)))):
+                    _note(node.test, tested, wide)
+                else:
+                    called = isinstance(node, p.Invoke) and any(
+                        f in self.matters for f in self._callees(node)
+                    )
+                    read.update(_read(node, called))
+        for node in assigned:
+            if isinstance(node.value, p.Made):
+                _note(node.value.present, tested, wide)
+                _note(node.value.enabled, tested, wide)
+        _close(assigned, tested, wide)
+        read |= tested
+        _close(assigned, read, wide)
+        return Relevance(frozenset(tested), frozenset(read), frozenset(wide))
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """Which variables guards and events depend on."""
+
+    #: Paths whose values decide whether an event happens.
+    tested: frozenset[c.Path]
+    #: These, and the paths that events name.
+    read: frozenset[c.Path]
+    #: Objects whose methods decide something: any attribute of theirs may matter.
+    wide: frozenset[c.Path]
+
+    def assigns(self, node: p.Assign) -> bool:
+        """Whether an assignment matters."""
+        path = node.path
+        return (
+            isinstance(node.value, (p.Scaled, p.Made))
+            or any(r[: len(path)] == path for r in self.read)
+            or any(path[: len(w)] == w for w in self.wide)
+        )
+
+    def reduced(self, node: p.Assign) -> p.Assign | None:
+        """The assignment without what no guard needs to know, or None."""
+        if not self.assigns(node):
+            return None
+        is_plain = isinstance(node.value, p.Alias) and isinstance(node.value.term, c.Ref)
+        if isinstance(node.value, (p.Scaled, p.Made)) or is_plain:
+            return node
+        if any(r[: len(node.path)] == node.path for r in self.tested):
+            return node
+        losses = tuple(dict.fromkeys(value_paths(node.value))) if isinstance(node.value, p.Alias) else ()
+        return p.Assign(node.path, p.Scaled((), losses) if losses else None, node.site)
+
+    def tests(self, test: c.Formula | None) -> bool:
+        """Whether the outcome of `test` says something about what guards an event."""
+        if isinstance(test, bool):
+            return True
+        paths = set(c.formula_paths(test)) if test is not None else set()
+        return any(r[: len(path)] == path or path[: len(r)] == r for path in paths for r in self.tested)
+
+
+def _note(formula: c.Formula, tested: set[c.Path], wide: set[c.Path]) -> None:
+    for atom in c.atoms(formula):
+        for term in (atom.left, atom.right):
+            tested.update(c.term_paths(term))
+            wide.update(owner for owner in c.called_on(term) if owner and not owner[-1].endswith(".self"))
+
+
+def _close(assigned: list[p.Assign], read: set[c.Path], wide: set[c.Path]) -> None:
+    """Add what the values of what is read are made from."""
+    grows = True
+    while grows:
+        before = len(read)
+        for node in assigned:
+            size = len(node.path)
+            tails = {r[size:] for r in read if r[:size] == node.path}
+            if isinstance(node.value, p.Scaled):
+                read.update((*node.value.scalers, node.path))
+            elif tails:
+                sources = value_paths(node.value)
+                read.update(sources)
+                if isinstance(node.value, p.Alias) and isinstance(node.value.term, c.Ref):
+                    read.update(sources[0] + tail for tail in tails if len(sources[0] + tail) <= _LONGEST)
+        grows = len(read) > before
+
+
+def _values(program: p.Program) -> Iterator[p.Value | None]:
+    """Every value that the program assigns or hands on."""
+    for node in nodes(program):
+        if isinstance(node, p.Assign):
+            yield node.value
+        elif isinstance(node, p.Invoke):
+            yield from (argument.value for argument in node.arguments)
+
+
+def _acts(node: p.Node) -> bool:
+    """Whether a loop with `node` in it does anything that is seen outside."""
+    if isinstance(node, p.Exit):
+        return node.kind == "return"
+    return not isinstance(node, (p.Branch, p.Loop, p.Attempt, p.Choice))
+
+
+def _is_act(node: p.Node) -> bool:
+    """Whether the scaler, gradients or code elsewhere are concerned, not just where execution goes."""
+    return isinstance(node, (p.Backward, p.ManualBackward, p.Clip, p.Descale, p.Invoke))
+
+
+def runs_hooks(node: p.Invoke) -> bool:
+    """Whether the name of what is called says that it runs functions registered elsewhere."""
+    last = node.receiver[-1] if node.method == "__call__" and node.receiver is not None else node.method
+    return _HOOK.search(last.rpartition(":")[2]) is not None
+
+
+def looks_like_optimizer(objects: Objects, path: c.Path) -> bool:
+    """Whether `path` was made with parameters, or is named as optimizers are."""
+    return objects.owned(path) is not None or _OPTIMIZER.search(path[-1].rpartition(":")[2]) is not None
+
+
+def _read(node: p.Node, called: bool) -> Iterator[c.Path]:
+    if isinstance(node, p.Backward):
+        yield from (*node.scalers, *node.losses)
+    elif isinstance(node, p.Clip):
+        yield from node.params or ()
+    elif isinstance(node, p.Invoke):
+        if node.receiver is not None:
+            yield node.receiver
+        for argument in node.arguments if node.method in ("step", "unscale_") or called else ():
+            yield from argument.handed
+            yield from value_paths(argument.value)
