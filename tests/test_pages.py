@@ -108,10 +108,8 @@ def test_the_page_says_the_name_and_the_code_of_its_rule(rule: Rule) -> None:
 
 
 @each_rule
-def test_the_page_begins_with_one_paragraph(rule: Rule) -> None:
-    lead = page_of(rule).lead
-    assert lead
-    assert "\n\n" not in lead
+def test_the_page_begins_with_what_the_rule_finds(rule: Rule) -> None:
+    assert page_of(rule).lead
 
 
 @each_rule
