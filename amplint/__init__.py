@@ -45,4 +45,7 @@ def fix_source(
     from amplint.runner import FixMode, run_text
 
     result = run_text(text, filename, FixMode(ports=True, repairs=repair, unsafe=unsafe), select, settings)
-    return result.changes[0].new_text if result.changes else text
+    if not result.changes:
+        return text
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    return mark + result.changes[0].new_text.removeprefix("\ufeff")

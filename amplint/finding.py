@@ -140,7 +140,7 @@ class ImportRemoval:
         return Span(start + len(line) - has_return, end + len(last) - last.endswith("\r"))
 
     def _moved(self) -> tuple[Edit, ...]:
-        """All names go elsewhere: only the module's name changes, and the names that are called otherwise there."""
+        """All names go elsewhere: the module's name changes, and names that are called otherwise there."""
         assert self.move is not None
         renamed = (Edit(self.aliases[i], text) for i, text, is_new in self.move.names if is_new)
         return (Edit(self.move.module, self.move.target), *renamed)

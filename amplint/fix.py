@@ -1,9 +1,10 @@
-"""Applying fixes to a text: merging import edits, skipping overlaps. Whether the result is right is not judged here."""
+"""Applying fixes to a text: import edits merge, overlaps are skipped. `verify` judges the result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amplint.finding import Edit, Fix, ImportRemoval, Span
 
@@ -20,8 +21,8 @@ class Applied:
 def apply(text: str, fixes: Iterable[Fix]) -> Applied:
     """Apply fixes in the order of their first edit; each whole or not at all.
 
-    Equal edits of several fixes count once, names that several fixes take out of one import go together, and a
-    fix that overlaps an earlier one is skipped.
+    Equal edits of several fixes count once, names that several fixes take out of one import go together, and
+    a fix that overlaps an earlier one is skipped.
     """
     ordered = sorted(set(fixes), key=lambda fix: (min(edit.span for edit in fix.edits), fix.message))
     taken: list[Edit] = []
@@ -60,7 +61,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 def _overlap(edits: Sequence[Edit]) -> bool:
     """Whether two edits touch the same text, or insert different things at one place."""
     ordered = sorted(edits, key=lambda edit: edit.sort_key)
-    for one, two in zip(ordered, ordered[1:], strict=False):
+    for one, two in pairwise(ordered):
         if two.span.start < one.span.end:
             return True
         both_insert = one.span.start == one.span.end == two.span.start == two.span.end

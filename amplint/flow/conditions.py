@@ -1,7 +1,7 @@
 """Branch conditions as formulas, so that two tests of one thing can be told to agree.
 
-A test is normalised to and/or/not over atoms; an atom is a small relation between terms, and a term is a path
-(a variable and the attributes that follow it), a literal, or an operation on terms. Two texts of one test give
+A test is normalised to and/or/not over atoms. An atom is a small relation between terms; a term is a path (a
+variable and the attributes that follow it), a literal, or an operation on terms. Two texts of one test give
 equal atoms; some atoms imply others (`x is None` and the truth of `x`).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-#: Names from the outside in: the variable (with its scope, see `objects.Paths`), then attributes and "[0]", "[]".
+#: Names from the outside in: the variable (with its scope), then attributes, "[0]", "[]" (any element).
 Path = tuple[str, ...]
 
 # -- terms --------------------------------------------------------------------------------------------------

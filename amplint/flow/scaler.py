@@ -23,8 +23,8 @@ from amplint.model.module import ModuleModel
 class Repair:
     """How the protocol could be put right, as far as the paths tell; the text decides the rest.
 
-    `kind` is "insert" (`unscale_` before the clip), "guard" (the same under the step's condition), "move" (the
-    `unscale_` at `site` to before the clip) or "none" (because of `reason`).
+    `kind` is "insert" (`unscale_` before the clip), "guard" (the same under the step's condition), "move"
+    (the `unscale_` at `site` to before the clip) or "none" (because of `reason`).
     """
 
     kind: str

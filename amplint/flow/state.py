@@ -28,7 +28,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Where one scaler stands: scaled, off (its backward ran without scaling) or unknown; absent means idle."""
+    """Where one scaler stands: scaled, off (its backward ran without scaling) or unknown; absent: idle."""
 
     kind: str
     backward: int
@@ -44,14 +44,11 @@ class State:
     known: dict[c.Atom, bool] = field(default_factory=dict)
     values: dict[c.Path, Value] = field(default_factory=dict)
     scalers: dict[c.Path, Phase] = field(default_factory=dict)
-
-    def copy(self) -> State:
-        """An independent copy."""
-        return State(dict(self.known), dict(self.values), dict(self.scalers))
+    _facts: Hashable = field(default=None, compare=False, repr=False)
 
     def assuming(self, known: dict[c.Atom, bool]) -> State:
         """The same state under other assumptions."""
-        return State(known, self.values, self.scalers)
+        return State(known, self.values, self.scalers, self._facts)
 
     def with_phase(self, scaler: c.Path, phase: Phase | None) -> State:
         """The same state with another phase of one scaler (None: idle)."""
@@ -63,8 +60,10 @@ class State:
         return State(self.known, self.values, scalers)
 
     def facts(self) -> Hashable:
-        """All but the assumptions."""
-        return (frozenset(self.values.items()), frozenset(self.scalers.items()))
+        """All but the assumptions; hashing them is most of the work of merging, so they are kept."""
+        if self._facts is None:
+            self._facts = (frozenset(self.values.items()), frozenset(self.scalers.items()))
+        return self._facts
 
     def key(self) -> Hashable:
         """Equal for equal states."""
@@ -118,6 +117,8 @@ def merge(states: Iterable[State]) -> list[State]:
     """The states without repetitions; two that differ in one assumption only become one without it."""
     found: dict[Hashable, State] = {}
     queue = list(states)
+    if len(queue) < 2:
+        return queue
     queue.reverse()
     while queue:
         state = queue.pop()

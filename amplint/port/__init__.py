@@ -1,1 +1,1 @@
-"""Porting CUDA-only AMP names to device-agnostic ones: who uses them, how each use is spelled, one fix per symbol."""
+"""Porting CUDA-only AMP names: who uses them, how each use is spelled, one fix per symbol and module."""

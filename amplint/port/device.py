@@ -61,7 +61,9 @@ def without_device(
     """Unguarded calls of `names` that give no device."""
     for call, name in calls_of(ctx, names):
         positional = [arg for arg in call.args if arg.keyword is None]
-        if any(arg.star for arg in call.args) or _device_argument(call, position, 0) is not None or positional:
+        if positional or any(arg.star for arg in call.args):
+            continue
+        if _device_argument(call, position, 0) is not None:
             continue
         if guard(ctx.model, call) is None:
             yield call, DeviceProblem(name, _disables(call), partial(_insert, ctx, call, name, kind))

@@ -12,7 +12,6 @@ from amplint.model.module import ModuleModel
 from amplint.model.names import Scope, dotted
 from amplint.syntax.tree import Tree
 
-
 #: Part of the environment variables that say which devices a process sees; CUDA reads them only once.
 _VISIBLE = "VISIBLE_DEVICES"
 
@@ -38,8 +37,8 @@ class ImportEditor:
         for name, bindings in top.bindings.items():
             if scope.owner(name) is not top:
                 continue
-            origins = (b.origin if b.kind == "import" else None for b in bindings)
-            if all(origin is not None and self._model.names.absolute(origin) == dotted_name for origin in origins):
+            origins = [b.origin if b.kind == "import" else None for b in bindings]
+            if all(o is not None and self._model.names.absolute(o) == dotted_name for o in origins):
                 return name
         return None
 
@@ -48,7 +47,7 @@ class ImportEditor:
         return any(self._imports(statement, dotted_name) for statement in self._tree.module.body)
 
     def is_free(self, name: str) -> bool:
-        """Whether nothing in the module binds `name`, or uses it for something other than the module `name`."""
+        """Whether nothing binds `name`, or uses it for something other than the module `name`."""
         names = self._model.names
         if any(name in scope.bindings for scope in names.scopes):
             return False
@@ -81,15 +80,15 @@ class ImportEditor:
         return None
 
     def define(self, lines: Iterable[str]) -> Edit:
-        """Insert module-level lines behind the import of torch and, where none uses torch before, other imports.
+        """Insert module-level lines behind the import of torch and, up to the first use of torch, of others.
 
         Raises `CannotEdit` where they would ask for the device before the module chooses it.
         """
         place = self._definitions_start()
         if _VISIBLE in self._text[place:]:
             raise CannotEdit(
-                f"the module mentions {_VISIBLE} below its imports, and asking for the accelerator there could"
-                ' come too early; use style = "shim"'
+                f"the module mentions {_VISIBLE} below its imports, and asking for the accelerator there"
+                ' could come too early; use style = "shim"'
             )
         text = self._newline + "".join(line + self._newline for line in lines)
         if self._text[place : place + 1] not in ("", "\n", "\r"):
@@ -104,9 +103,9 @@ class ImportEditor:
             return self._header_end()
         last = first
         for statement in body[next(i for i, s in enumerate(body) if s is first) + 1 :]:
-            if _is_import(statement) or _is_conditional_import(self._tree, statement):
-                last = statement
-            elif isinstance(statement, cst.SimpleStatementLine) and _VISIBLE in self._tree.code(statement):
+            is_simple = isinstance(statement, cst.SimpleStatementLine)
+            chooses = is_simple and _VISIBLE in self._tree.code(statement)
+            if chooses or _is_import(statement) or _is_conditional_import(self._tree, statement):
                 last = statement
             elif isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or self._uses_torch(statement):
                 break
@@ -161,7 +160,7 @@ class ImportEditor:
     # -- removing --------------------------------------------------------------------------------------------
 
     def remove(self, alias: cst.ImportAlias) -> ImportRemoval:
-        """Take one name out of its import statement. Raises `CannotEdit` where that cannot be done cleanly."""
+        """Take one name out of its import statement. Raises `CannotEdit` where that is not clean."""
         removal, statement = self._removal(alias)
         line = self._tree.parent(statement)
         if not isinstance(line, cst.SimpleStatementLine):
@@ -230,7 +229,7 @@ def _is_import(statement: cst.CSTNode) -> bool:
 
 
 def _is_conditional_import(tree: Tree, statement: cst.CSTNode) -> bool:
-    """`try: import torch_npu; except ImportError: ..`: nothing but imports, and constants that say how it went."""
+    """`try: import torch_npu; except ImportError: ..`: imports, and constants that say how it went."""
     if not isinstance(statement, (cst.If, cst.Try)):
         return False
     found = False

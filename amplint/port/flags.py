@@ -32,9 +32,7 @@ def is_bool(node: cst.BaseExpression) -> bool:
         return isinstance(node.operator, cst.Not)
     if isinstance(node, cst.BooleanOperation):
         return is_bool(node.left) and is_bool(node.right)
-    if isinstance(node, cst.Comparison):
-        return True
-    return False
+    return isinstance(node, cst.Comparison)
 
 
 def is_number(node: cst.BaseExpression) -> bool:

@@ -193,7 +193,9 @@ class PortPlan:
         tree = self.ctx.model.tree
         covered = {id(p.use.node) for p in self._through(binding)}
         for reference in self.ctx.model.names.references:
-            if reference.root.value != binding.name or reference.scope.owner(binding.name) is not binding.scope:
+            if reference.root.value != binding.name:
+                continue
+            if reference.scope.owner(binding.name) is not binding.scope:
                 continue
             if not any(id(node) in covered for node in tree.within(reference.node)):
                 return reference.node

@@ -136,7 +136,7 @@ class Rewriter:
     # -- the module itself -----------------------------------------------------------------------------------
 
     def _module_use(self, use: Use) -> Rewrite:
-        """`getattr(torch.cuda.amp, "autocast") is not None` asks for a feature; other uses pass the module on."""
+        """`getattr(torch.cuda.amp, "autocast") is not None` asks for a feature; else it is passed on."""
         arg = self.tree.parent(use.node)
         call = self.tree.parent(arg) if arg is not None else None
         if (
@@ -182,7 +182,8 @@ class Rewriter:
     def _shim_use(self, use: Use, node: cst.BaseExpression) -> Rewrite:
         """The shim keeps the signatures: only what is not imported by name changes."""
         binding = use.binding
-        if binding is not None and binding.kind == "import" and self.names.binding_names(binding) == (MODULE,):
+        imported = binding is not None and binding.kind == "import"
+        if binding is not None and imported and self.names.binding_names(binding) == (MODULE,):
             # `amp` becomes the shim, which has no submodules
             return Rewrite((Edit(self.tree.span(node), f"{binding.name}.{use.symbol.shim}"),))
         root, edits = self.spelling.shim(self.names.scope_of(node))
@@ -203,14 +204,14 @@ class Rewriter:
             return self._bare_decorator(symbol, node, new, scope, edits)
         if isinstance(above, cst.Arg):
             call = self.tree.parent(above)
-            if isinstance(call, cst.Call) and call.args[0] is above:
-                if self.names.is_name(call.func, "functools.partial"):
-                    return self._partial(symbol, call, node, new, scope, edits)
+            first = isinstance(call, cst.Call) and call.args[0] is above
+            if isinstance(call, cst.Call) and first and self.names.is_name(call.func, "functools.partial"):
+                return self._partial(symbol, call, node, new, scope, edits)
         return self._value(symbol, node, new, scope, edits)
 
     def _call(self, symbol: Symbol, call: cst.Call, scope: Scope, edits: tuple[Edit, ...]) -> Rewrite:
         if any(arg.star for arg in call.args):
-            raise CannotEdit("arguments are passed with * or **, so which parameters they reach cannot be told")
+            raise CannotEdit("arguments are passed with * or **, so their parameters cannot be told")
         self._check_arguments(symbol, call)
         device, more = self.spelling.device(scope)
         return Rewrite((*edits, *more, *self._arguments(symbol, call, device, skip=0)))
@@ -231,11 +232,11 @@ class Rewriter:
         if symbol.name == _SCALER and not looks_like_scale(self.model, first):
             text = self.tree.code(first)
             if looks_like_flag(self.model, first):
-                raise CannotEdit(f"`{text}` lands in init_scale; whether enabled= is meant only the author knows")
+                raise CannotEdit(f"`{text}` lands in init_scale; if enabled= is meant, only the author knows")
             raise CannotEdit(f"what `{text}` means cannot be told: the first parameter is init_scale")
 
     def _arguments(self, symbol: Symbol, call: cst.Call, device: str, skip: int) -> list[Edit]:
-        """Edits inside the parentheses: the device, the old defaults that differ, keywords for positionals."""
+        """Edits inside the parentheses: the device, old defaults that differ, keywords for positionals."""
         args = call.args[skip:]
         given = {arg.keyword.value for arg in args if arg.keyword is not None}
         edits = []
@@ -277,7 +278,7 @@ class Rewriter:
         self, symbol: Symbol, node: cst.BaseExpression, new: str, scope: Scope, edits: tuple[Edit, ...]
     ) -> Rewrite:
         if symbol.name not in _CUSTOM:
-            raise CannotEdit(f"@{symbol.last} without a call replaces the function by an object that is no function")
+            raise CannotEdit(f"@{symbol.last} without a call puts an object that is no function in its place")
         device, more = self.spelling.device(scope)
         return Rewrite((Edit(self.tree.span(node), f"{new}(device_type={device})"), *edits, *more))
 

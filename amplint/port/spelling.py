@@ -11,7 +11,7 @@ from amplint.model.names import Scope
 from amplint.port.edits import CannotEdit, ImportEditor
 from amplint.port.symbols import Symbol
 
-#: The first release in which `current_accelerator()` returns None, rather than raising, without an accelerator.
+#: The first release in which `current_accelerator()` returns None without an accelerator, and never raises.
 _ACCELERATOR = (2, 7)
 #: The first release with `torch.autocast`.
 _AUTOCAST = (1, 10)
@@ -28,7 +28,7 @@ class Spelling:
         self.imports = ImportEditor(model)
         self.is_shim = settings.effective_style == "shim"
 
-    # -- pieces of code; each returns (text, edits that make it valid) ------------------------------------------
+    # -- pieces of code; each returns (text, edits that make it valid) ---------------------------------------
 
     def module(self, name: str, scope: Scope) -> tuple[str, tuple[Edit, ...]]:
         """A whole module (`torch`, `functools`) as written in `scope`, importing it when nothing does yet."""
@@ -36,10 +36,12 @@ class Spelling:
         if bound is not None:
             return bound, ()
         if not self.imports.is_free(name):
-            raise CannotEdit(f"{name!r} is not imported at the top of the module, or means something else there")
+            raise CannotEdit(f"{name!r} is not imported at the top of the module, or means something else")
         return name, (self.imports.add_import(f"import {name}"),)
 
-    def torch_name(self, qualified: str, since: tuple[int, int], scope: Scope) -> tuple[str, tuple[Edit, ...]]:
+    def torch_name(
+        self, qualified: str, since: tuple[int, int], scope: Scope
+    ) -> tuple[str, tuple[Edit, ...]]:
         """`torch.amp.GradScaler` and the like. Raises `CannotEdit` when the minimum torch is older."""
         if self.settings.torch < since:
             have = ".".join(map(str, self.settings.torch))
@@ -59,7 +61,7 @@ class Spelling:
             raise CannotEdit('torch.autocast exists from torch 1.10 on; use style = "shim"')
         root, edits = self.module("torch", self.model.names.module_scope)
         if not edits and not self.imports.is_certain("torch"):
-            raise CannotEdit("torch is imported under a condition, so a module-level device may have no torch")
+            raise CannotEdit("torch is imported under a condition, so a module-level device may lack it")
         value = self._device_value(root)
         name = self._defined(value, scope)
         if name is not None:
@@ -78,9 +80,10 @@ class Spelling:
         top = self.model.names.module_scope
         for name, bindings in top.bindings.items():
             only = bindings[0]
-            if len(bindings) == 1 and only.kind == "assign" and only.value is not None:
-                if self.model.tree.code(only.value) == value and scope.owner(name) is top:
-                    return name
+            if len(bindings) > 1 or only.kind != "assign" or only.value is None:
+                continue
+            if self.model.tree.code(only.value) == value and scope.owner(name) is top:
+                return name
         return None
 
     def shim(self, scope: Scope) -> tuple[str, tuple[Edit, ...]]:
@@ -88,19 +91,20 @@ class Spelling:
         package, _, last = self.settings.shim_module.rpartition(".")
         top = self.model.names.module_scope
         for name, bindings in top.bindings.items():
-            if all(
-                b.kind == "import" and self.model.names.absolute(b.origin or "") == self.settings.shim_module
-                for b in bindings
-            ):
-                if scope.owner(name) is top:
-                    return name, ()
-        name = next(n for n in (last, f"amp_{last.strip('_')}", f"_amplint_{last}") if self.imports.is_free(n))
+            origins = {self.model.names.absolute(b.origin or "") for b in bindings if b.kind == "import"}
+            only_imports = all(b.kind == "import" for b in bindings)
+            if only_imports and origins == {self.settings.shim_module} and scope.owner(name) is top:
+                return name, ()
+        names = (last, f"amp_{last.strip('_')}", f"_amplint_{last}")
+        name = next(n for n in names if self.imports.is_free(n))
         text = f"from {package} import {last}" if package else f"import {last}"
         if name != last:
             text += f" as {name}"
         return name, (self.imports.add_import(text),)
 
-    def moved_to_shim(self, alias: cst.ImportAlias, symbol: Symbol) -> tuple[tuple[Edit, ...], ImportRemoval | None]:
+    def moved_to_shim(
+        self, alias: cst.ImportAlias, symbol: Symbol
+    ) -> tuple[tuple[Edit, ...], ImportRemoval | None]:
         """Import a name, or the module itself, from the shim under the name that the module knows it by."""
         package, _, last = self.settings.shim_module.rpartition(".")
         if symbol.shim:

@@ -55,7 +55,7 @@ def symbols() -> dict[str, Symbol]:
 
 
 def symbol_for(name: str) -> Symbol | None:
-    """The symbol that a qualified name under `torch.cuda.amp` means; unknown ones are the module's business."""
+    """The symbol that a name under `torch.cuda.amp` means; unknown ones are the module's business."""
     if name != MODULE and not name.startswith(MODULE + "."):
         return None
     known = symbols().get(name)
@@ -135,9 +135,9 @@ def _references(model: ModuleModel) -> Iterator[Use]:
 def _used_symbol(model: ModuleModel, reference: Reference) -> Use | None:
     """The innermost part of a chain that is a symbol: `GradScaler` in `torch.cuda.amp.GradScaler.step`."""
     bindings = reference.scope.lookup(reference.root.value)
-    if not reference.attributes and not any(b.kind == "import" for b in bindings):
-        if bindings or not model.names.module_scope.stars:
-            return None
+    imported = any(b.kind == "import" for b in bindings)
+    if not reference.attributes and not imported and (bindings or not model.names.module_scope.stars):
+        return None
     nodes: list[cst.BaseExpression] = []
     current: cst.BaseExpression = reference.node
     while isinstance(current, cst.Attribute):
@@ -170,6 +170,7 @@ def _is_stored_to(model: ModuleModel, node: cst.BaseExpression) -> bool:
             return True
         in_chain = isinstance(outer, cst.Attribute) and outer.value is child
         if not in_chain and not isinstance(outer, (cst.Element, cst.StarredElement, cst.Tuple, cst.List)):
-            return isinstance(outer, (cst.AnnAssign, cst.AugAssign, cst.Del, cst.For)) and outer.target is child
+            stores = (cst.AnnAssign, cst.AugAssign, cst.Del, cst.For)
+            return isinstance(outer, stores) and outer.target is child
         child = outer
     return False

@@ -4,7 +4,7 @@
 
 `CHECKOUTS` hold one folder per repository, named OWNER+NAME (or the package's name). For each site of
 `unscale_sites.tsv` two mutants are made: without the `unscale_` (A), and with the clip moved above it (B).
-The original must be silent; at least nine of ten mutants must be found at default confidence. Exits 1 otherwise.
+The original must be silent; nine of ten mutants must be found at default confidence. Exits 1 otherwise.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from amplint.finding import Confidence
-from tests.flow.checking import all_clips, clips, reports
+
+from .checking import all_clips, clips, reports
 
 
 def test_clip_between_backward_and_step_is_found() -> None:

@@ -7,7 +7,8 @@ from textwrap import dedent
 import pytest
 
 from amplint.finding import Applicability, Fix, FixKind
-from tests.flow.checking import fix_of, repaired
+
+from .checking import fix_of, repaired
 
 PLAIN = """
 def train(model, optimizer, scaler, loss):

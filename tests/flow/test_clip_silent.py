@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flow.checking import all_clips, clips
+from .checking import all_clips, clips
 
 
 def test_unscale_before_the_clip_is_silent() -> None:

@@ -7,7 +7,8 @@ import pytest
 from amplint.flow import conditions as c
 from amplint.flow.state import Phase, State, merge
 from amplint.model import ir
-from tests.flow.checking import model_of
+
+from .checking import model_of
 
 X, Y = c.Ref(("f:x",)), c.Ref(("f:y",))
 

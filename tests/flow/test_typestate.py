@@ -13,7 +13,8 @@ from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.scaler import analyse, scaler_analysis
 from amplint.flow.slicing import Slicer
-from tests.flow.checking import IMPORTS, clips, model_of
+
+from .checking import IMPORTS, clips, model_of
 
 BAD = (
     IMPORTS

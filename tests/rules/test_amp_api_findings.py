@@ -147,11 +147,14 @@ def test_a_monkey_patch_is_silent(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "try:\n    from torch.amp import GradScaler\nexcept ImportError:\n    from torch.cuda.amp import GradScaler\n",
-        "try:\n    from torch import amp\nexcept (ImportError, AttributeError):\n    from torch.cuda import amp\n",
+        "try:\n    from torch.amp import GradScaler\n"
+        "except ImportError:\n    from torch.cuda.amp import GradScaler\n",
+        "try:\n    from torch import amp\n"
+        "except (ImportError, AttributeError):\n    from torch.cuda import amp\n",
         "try:\n    import torch_npu\nexcept ImportError:\n    from torch.cuda.amp import autocast\n",
         "try:\n    from torch.amp import autocast\nexcept:\n    from torch.cuda.amp import autocast\n",
-        "try:\n    from torch.cuda.amp import autocast\nexcept ImportError:\n    from torch_npu.npu.amp import autocast\n",
+        "try:\n    from torch.cuda.amp import autocast\n"
+        "except ImportError:\n    from torch_npu.npu.amp import autocast\n",
     ],
 )
 def test_an_arm_of_an_import_with_a_fallback_is_silent(text: str) -> None:
@@ -195,13 +198,16 @@ def test_a_version_check_without_another_arm_for_newer_releases_is_no_guard() ->
 @pytest.mark.parametrize(
     "text",
     [
-        "if device.type == 'npu':\n    c = torch.npu.amp.autocast()\nelse:\n    c = torch.cuda.amp.autocast()\n",
-        "if device.type == 'cuda':\n    c = torch.cuda.amp.autocast()\nelif is_npu:\n    c = torch_npu.amp()\n",
+        "if device.type == 'npu':\n    c = torch.npu.amp.autocast()\n"
+        "else:\n    c = torch.cuda.amp.autocast()\n",
+        "if device.type == 'cuda':\n    c = torch.cuda.amp.autocast()\n"
+        "elif is_npu:\n    c = torch_npu.amp()\n",
         "if is_cuda:\n    c = torch.cuda.amp.autocast()\nelse:\n    c = torch.autocast(device.type)\n",
         "c = torch_npu.npu.amp.autocast() if npu else torch.cuda.amp.autocast()\n",
         "c = {'npu': torch.npu.amp.autocast, 'cuda': torch.cuda.amp.autocast}[kind]\n",
         "def f():\n    if npu_available():\n        return 1\n    return torch.cuda.amp.autocast()\n",
-        "if x == 'cpu':\n    pass\nelif x == 'xpu':\n    c = torch.xpu.amp\nelse:\n    c = torch.autocast('cuda')\n",
+        "if x == 'cpu':\n    pass\nelif x == 'xpu':\n"
+        "    c = torch.xpu.amp\nelse:\n    c = torch.autocast('cuda')\n",
         "s = torch.amp.GradScaler('npu') if npu else torch.amp.GradScaler('cuda')\n",
     ],
 )
@@ -216,7 +222,8 @@ def test_the_cuda_arm_of_a_dispatch_that_serves_npu_is_silent(text: str) -> None
         "c = contextlib.nullcontext() if cpu else torch.cuda.amp.autocast()\n",
         "if is_cuda:  c = torch.cuda.amp.autocast()\nelse: c = torch.cpu.amp.autocast()\n",
         "c = {'cpu': None, 'cuda': torch.cuda.amp.autocast}[kind]\n",
-        "if device.type == 'cuda': c = torch.autocast('cuda')\nelif device.type == 'cpu': c = nullcontext()\n",
+        "if device.type == 'cuda': c = torch.autocast('cuda')\n"
+        "elif device.type == 'cpu': c = nullcontext()\n",
     ],
 )
 def test_arms_for_the_cpu_or_nothing_are_no_dispatch(text: str) -> None:

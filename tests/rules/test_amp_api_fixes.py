@@ -55,8 +55,8 @@ def test_the_scaler_gets_its_arguments_by_name(before: str, after: str) -> None:
 @pytest.mark.parametrize(
     "call, why",
     [
-        ("GradScaler(use_amp)", "whether enabled= is meant"),
-        ("GradScaler(args.amp)", "whether enabled= is meant"),
+        ("GradScaler(use_amp)", "only the author knows"),
+        ("GradScaler(args.amp)", "only the author knows"),
         ("GradScaler(thing)", "cannot be told"),
         ("GradScaler('cuda')", "cannot be told"),
         ("GradScaler(*args)", "passed with * or **"),
@@ -292,7 +292,10 @@ def test_a_subclass_keeps_its_base_and_the_import() -> None:
 
 
 def test_items_of_one_with_statement_are_rewritten_together() -> None:
-    text = "import torch\nwith torch.cuda.amp.autocast(False), torch.no_grad(), torch.cuda.amp.autocast(): pass\n"
+    text = (
+        "import torch\n"
+        "with torch.cuda.amp.autocast(False), torch.no_grad(), torch.cuda.amp.autocast(): pass\n"
+    )
     assert body(text) == (
         "import torch\nwith torch.autocast(AMP_DEVICE, dtype=torch.float16, enabled=False), torch.no_grad(),"
         " torch.autocast(AMP_DEVICE, dtype=torch.float16): pass\n"
@@ -358,7 +361,8 @@ def test_a_package_may_offer_what_it_imports() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "try:\n    from torch.cuda.amp import autocast\nexcept ImportError:\n    autocast = None\nx = autocast()\n",
+        "try:\n    from torch.cuda.amp import autocast\nexcept ImportError:\n"
+        "    autocast = None\nx = autocast()\n",
         "if cuda:\n    from torch.cuda.amp import autocast\nelse:\n    autocast = cpu\nx = autocast()\n",
         "from torch.cuda.amp import autocast\ndef autocast(): pass\nx = autocast()\n",
         "from torch.cuda.amp import autocast\nautocast = wrap(autocast)\nx = autocast()\n",
@@ -463,7 +467,8 @@ def test_a_taken_name_is_not_used_for_the_device(taken: str) -> None:
         "x = torch.cuda.amp.autocast()\n",
         "import torch\ntry:\n    import torch_npu\nexcept ImportError:\n    torch_npu = None\n"
         "x = torch.cuda.amp.autocast()\n",
-        "from torch import nn\nclass C:\n    def f(self, y=1): pass\nimport torch\nx = torch.cuda.amp.autocast()\n",
+        "from torch import nn\nclass C:\n    def f(self, y=1): pass\n"
+        "import torch\nx = torch.cuda.amp.autocast()\n",
     ],
 )
 def test_the_device_is_defined_between_the_import_of_torch_and_its_first_use(text: str) -> None:
@@ -726,7 +731,10 @@ def test_every_finding_has_a_fix_or_a_reason() -> None:
 
 
 CRLF = "import torch\r\nfrom torch.cuda.amp import autocast\r\ndef f():\r\n\twith autocast():\r\n\t\tpass"
-FEED = "import torch\n\x0c\nfrom torch.cuda.amp import autocast  # c\n\x0c\ndef f():\n    with autocast(): pass\n\x0c\n"
+FEED = (
+    "import torch\n\x0c\nfrom torch.cuda.amp import autocast  # c\n\x0c\n"
+    "def f():\n    with autocast(): pass\n\x0c\n"
+)
 
 
 def test_crlf_tabs_and_a_missing_final_newline_stay() -> None:
@@ -743,6 +751,12 @@ def test_form_feeds_stay() -> None:
     result = fix(FEED)
     assert result.count("\x0c") == 3
     assert "def f():\n    with torch.autocast(AMP_DEVICE, dtype=torch.float16): pass\n\x0c\n" in result
+
+
+def test_a_byte_order_mark_stays() -> None:
+    text = "\ufeffimport torch\nfrom torch.cuda.amp import autocast\nx = autocast()\n"
+    assert fix(text, style="shim") == text.replace("torch.cuda.amp", "amplint.runtime")
+    assert fix(text).startswith("\ufeffimport torch\n\n# Device")
 
 
 def test_comments_inside_arguments_stay() -> None:

@@ -18,7 +18,7 @@ def check(ctx: Context) -> Iterable[Report]:
         if level is not None:
             effect = 'transfer_to_npu puts "npu" in its place while it is imported'
         elif literal.disables:
-            effect = "it does not disable an NPU region around it, so what it protects computes in low precision"
+            effect = "it does not disable an NPU region around it; what it protects computes in low precision"
         else:
             effect = "on NPU the region does nothing and everything computes in fp32"
         yield Report(call, f'torch.autocast("cuda"): {effect}', severity=level, fix=literal.fix)

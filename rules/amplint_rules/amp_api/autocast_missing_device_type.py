@@ -1,4 +1,4 @@
-"""`torch.autocast(dtype=..)` without a device type: a TypeError, the commonest error of a hand-made migration."""
+"""`torch.autocast(dtype=..)` without a device type: a TypeError, common after a migration by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from amplint.rule import Context, Report, Rule
 def check(ctx: Context) -> Iterable[Report]:
     """Report calls of torch.autocast that give no device type at all."""
     for call, missing in without_device(ctx, ("torch.autocast",), position=0, kind=FixKind.REPAIR):
-        yield Report(call, "torch.autocast without device_type raises TypeError when it is called", fix=missing.fix)
+        message = "torch.autocast without device_type raises TypeError when it is called"
+        yield Report(call, message, fix=missing.fix)
 
 
 RULE = Rule(

@@ -1,4 +1,4 @@
-"""`torch.autocast(device, True)`: the second parameter is dtype, not enabled as in `torch.cuda.amp.autocast`."""
+"""`torch.autocast(device, True)`: the second parameter is dtype; `torch.cuda.amp.autocast` had enabled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def check(ctx: Context) -> Iterable[Report]:
             text = ctx.model.tree.code(second.value)
             yield Report(
                 call,
-                f"`{text}` lands in dtype, the second parameter of torch.autocast: entering the region raises TypeError",
+                f"`{text}` lands in dtype, the second parameter of torch.autocast: entering the region raises"
+                " TypeError",
                 fix=partial(_fix, ctx, call, second),
             )
 

@@ -43,7 +43,7 @@ def _judge(ctx: Context, call: cst.Call, name: str, positional: list[cst.Arg]) -
     flag = looks_like_flag(ctx.model, first.value)
     if name == _NEW and (flag or is_number(first.value)):
         keyword = "enabled" if flag else "init_scale"
-        effect = "the scaler stays enabled whatever it says" if flag else "the scale is not what was asked for"
+        effect = "the scaler stays enabled whatever it says" if flag else "the scale is not the one asked for"
         yield Report(
             call,
             f"`{text}` lands in device, the first parameter of torch.amp.GradScaler: {effect}",
@@ -53,21 +53,23 @@ def _judge(ctx: Context, call: cst.Call, name: str, positional: list[cst.Arg]) -
         second = tree.code(positional[1].value)
         yield Report(
             call,
-            f"`{second}` lands in init_scale, the second parameter of torch.amp.GradScaler: the scale becomes 0 or 1",
+            f"`{second}` lands in init_scale, the second parameter of torch.amp.GradScaler: the scale becomes"
+            " 0 or 1",
             fix=partial(_name, ctx, call, positional[1:]),
         )
     elif name in (*_OLD, _NPU) and flag:
         yield Report(
             call,
-            f"`{text}` lands in init_scale, the first parameter of GradScaler: the scale becomes 0 or 1 and the"
-            " scaler stays enabled",
+            f"`{text}` lands in init_scale, the first parameter of GradScaler: the scale becomes 0 or 1 and"
+            " the scaler stays enabled",
             fix=partial(_name, ctx, call, positional),
         )
     elif name == _NPU and len(positional) > 4:
         fifth = tree.code(positional[4].value)
         yield Report(
             call,
-            f"`{fifth}` lands in dynamic, which torch_npu's GradScaler has before enabled: the scale becomes static",
+            f"`{fifth}` lands in dynamic, which torch_npu's GradScaler has before enabled: the scale becomes"
+            " static",
             fix=lambda: "whether dynamic= or enabled= is meant only the author knows",
         )
 

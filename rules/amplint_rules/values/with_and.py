@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 
 import libcst as cst
 
@@ -70,7 +71,7 @@ def _fix(
     if any(part.lpar for part in parts):
         return "a context stands in parentheses of its own"
     edits = []
-    for left, right in zip(parts, parts[1:], strict=False):
+    for left, right in pairwise(parts):
         gap = Span(tree.span(left).end, tree.span(right).start)
         between = tree.text[gap.start : gap.end]
         if between.strip() != "and":
