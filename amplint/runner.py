@@ -74,7 +74,7 @@ def run(
     paths: Sequence[Path],
     settings: Settings,
     *,
-    fix: FixMode = FixMode(),  # noqa: B008  (frozen)
+    fix: FixMode = FixMode(),
     cwd: Path | None = None,
     stdin: Source | None = None,
     progress: Callable[[int, int], None] | None = None,

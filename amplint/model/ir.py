@@ -7,7 +7,6 @@ Everything here is frozen and holds only strings, numbers and tuples, so it can 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 # -- expressions -------------------------------------------------------------------------------------------------
 
@@ -173,24 +172,24 @@ class Other:
     site: int
 
 
-Expr = Union[
-    Name,
-    Attr,
-    Const,
-    Call,
-    Binary,
-    Unary,
-    Bool,
-    Compare,
-    IfExp,
-    Subscript,
-    Items,
-    Star,
-    Comprehension,
-    Walrus,
-    Lambda,
-    Other,
-]
+Expr = (
+    Name
+    | Attr
+    | Const
+    | Call
+    | Binary
+    | Unary
+    | Bool
+    | Compare
+    | IfExp
+    | Subscript
+    | Items
+    | Star
+    | Comprehension
+    | Walrus
+    | Lambda
+    | Other
+)
 
 # -- statements --------------------------------------------------------------------------------------------------
 
@@ -343,23 +342,23 @@ class Delete:
     site: int
 
 
-Stmt = Union[
-    Assign,
-    AugAssign,
-    Do,
-    If,
-    For,
-    While,
-    With,
-    Try,
-    Match,
-    Return,
-    Raise,
-    Jump,
-    Assert,
-    Define,
-    Delete,
-]
+Stmt = (
+    Assign
+    | AugAssign
+    | Do
+    | If
+    | For
+    | While
+    | With
+    | Try
+    | Match
+    | Return
+    | Raise
+    | Jump
+    | Assert
+    | Define
+    | Delete
+)
 Block = tuple[Stmt, ...]
 
 # -- functions and classes ---------------------------------------------------------------------------------------

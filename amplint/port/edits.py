@@ -12,9 +12,6 @@ from amplint.model.module import ModuleModel
 from amplint.model.names import Scope, dotted
 from amplint.syntax.tree import Tree
 
-#: Part of the environment variables that say which devices a process sees; CUDA reads them only once.
-_VISIBLE = "VISIBLE_DEVICES"
-
 
 class CannotEdit(ValueError):
     """A rewrite that would not be right here; the message is the reason shown to the user."""
@@ -80,16 +77,8 @@ class ImportEditor:
         return None
 
     def define(self, lines: Iterable[str]) -> Edit:
-        """Insert module-level lines behind the import of torch and, up to the first use of torch, of others.
-
-        Raises `CannotEdit` where they would ask for the device before the module chooses it.
-        """
+        """Insert module-level lines behind the import of torch and, up to the first use of torch, of others."""
         place = self._definitions_start()
-        if _VISIBLE in self._text[place:]:
-            raise CannotEdit(
-                f"the module mentions {_VISIBLE} below its imports, and asking for the accelerator there"
-                ' could come too early; use style = "shim"'
-            )
         text = self._newline + "".join(line + self._newline for line in lines)
         if self._text[place : place + 1] not in ("", "\n", "\r"):
             text += self._newline
@@ -103,9 +92,7 @@ class ImportEditor:
             return self._header_end()
         last = first
         for statement in body[next(i for i, s in enumerate(body) if s is first) + 1 :]:
-            is_simple = isinstance(statement, cst.SimpleStatementLine)
-            chooses = is_simple and _VISIBLE in self._tree.code(statement)
-            if chooses or _is_import(statement) or _is_conditional_import(self._tree, statement):
+            if _is_import(statement) or _is_conditional_import(self._tree, statement):
                 last = statement
             elif isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or self._uses_torch(statement):
                 break

@@ -72,8 +72,9 @@ class Spelling:
 
     def _device_value(self, torch: str) -> str:
         if self.settings.torch >= _ACCELERATOR:
-            return f'getattr({torch}.accelerator.current_accelerator(check_available=True), "type", "cuda")'
-        return f'"npu" if hasattr({torch}, "npu") and {torch}.npu.is_available() else "cuda"'
+            # check_available=True would initialise the driver at import, before CUDA_VISIBLE_DEVICES may be set
+            return f'getattr({torch}.accelerator.current_accelerator(), "type", "cuda")'
+        return f'"npu" if hasattr({torch}, "npu") else "cuda"'
 
     def _defined(self, value: str, scope: Scope) -> str | None:
         """The module-level name that already holds exactly this value."""

@@ -78,7 +78,9 @@ def examine(tree: Path, options: argparse.Namespace) -> list[str]:
         failures += [f"{change.source.filename}: a second run changes it again" for change in again.changes]
         applied = Counter(f.code for change in result.changes for f in change.fixed)
         left = Counter(f.no_fix_reason for f in result.findings if f.fix is None)
-        print(f"{tree.name}: {result.files} files, {len(changed)} changed, fixed {dict(sorted(applied.items()))}")
+        print(
+            f"{tree.name}: {result.files} files, {len(changed)} changed, fixed {dict(sorted(applied.items()))}"
+        )
         for reason, count in left.most_common():
             print(f"    {count} left: {reason}")
     return failures
@@ -86,7 +88,9 @@ def examine(tree: Path, options: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     """Examine every tree named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("trees", nargs="+", type=Path)
     parser.add_argument("--repair", action="store_true")
     parser.add_argument("--style", default="auto")

@@ -67,7 +67,9 @@ def describe(key: str, tree: Path, finding: Finding) -> dict[str, object]:
 
 def main() -> int:
     """Compare the sample with the verdicts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("trees", nargs="+", type=Path)
     parser.add_argument("--write-sample", type=Path)
     options = parser.parse_args()
@@ -87,7 +89,9 @@ def main() -> int:
         print(f"unjudged {tree.name}/{finding.filename}:{finding.start.row} {finding.code} {finding.message}")
     for key in wrong:
         tree, finding = chosen[key]
-        print(f"judged wrong {tree.name}/{finding.filename}:{finding.start.row} {finding.code} {finding.message}")
+        print(
+            f"judged wrong {tree.name}/{finding.filename}:{finding.start.row} {finding.code} {finding.message}"
+        )
     print(f"{len(chosen)} findings in the sample, {len(unjudged)} unjudged, {len(wrong)} judged wrong")
     return 1 if unjudged or wrong else 0
 

@@ -12,7 +12,7 @@ from amplint.finding import Finding
 DEVICE = (
     '# Device type for AMP; "cuda" without an accelerator, so that AMP stays disabled there.\n'
     "AMP_DEVICE = getattr("
-    'torch.accelerator.current_accelerator(check_available=True), "type", "cuda")\n'
+    'torch.accelerator.current_accelerator(), "type", "cuda")\n'
 )
 
 

@@ -98,14 +98,13 @@ def test_a_copy_under_another_name_works_without_the_package(tmp_path):
     code = """
         import pickle, sys
         sys.path.pop(0)
-        sys.path[:] = [entry for entry in sys.path if not entry.endswith(%r)]
         from project import _amp
         assert not any(name.partition(".")[0] == "amplint" for name in sys.modules)
         with _amp.autocast(enabled=False):
             pass
         assert type(pickle.loads(pickle.dumps(_amp.GradScaler(enabled=False)))) is _amp.GradScaler
     """
-    result = run_python(code % str(SHIM.parents[2]), path=[tmp_path])
+    result = run_python(code, path=[tmp_path])
     assert result.returncode == 0, result.stderr
 
 

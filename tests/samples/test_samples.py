@@ -125,7 +125,7 @@ def test_the_generator_forward_of_the_gan_enters_no_autocast_region_under_no_gra
 # -- the recorder, on ports written by hand
 
 DEVICE = """\
-accelerator = torch.accelerator.current_accelerator(check_available=True)
+accelerator = torch.accelerator.current_accelerator()
 AMP_DEVICE = accelerator.type if accelerator else "cuda"
 """
 
