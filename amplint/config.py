@@ -133,6 +133,12 @@ class Settings:
         """Where the value of a field came from: a file, the command line or `default`."""
         return dict(self.sources).get(name, DEFAULT_SOURCE)
 
+    def in_force(self) -> Iterator[tuple[str, object, str]]:
+        """Every setting: its name in a configuration file, its value, and where that came from."""
+        for key in _READERS:
+            name = _field_name(key)
+            yield key, getattr(self, name), self.source_of(name)
+
 
 def load_settings(
     start: Path,
@@ -262,7 +268,7 @@ def _merge_setting(
     if read is _names and isinstance(value, str) and not from_toml:
         value = [part for part in map(str.strip, value.split(",")) if part]
     result: Any = read(value, where)
-    name = _FIELD_NAMES.get(key, key.replace("-", "_"))
+    name = _field_name(key)
     if key == "cache-dir":
         result = Path(os.path.abspath(folder / os.path.expanduser(result)))
     elif key.startswith("extend-"):
@@ -281,6 +287,14 @@ def _text(value: object, where: str) -> str:
     if not isinstance(value, (str, Path)):
         raise ConfigError(f"{where}: expected a string, got {_type_name(value)}")
     return str(value)
+
+
+def _path(value: object, where: str) -> str:
+    """A path; an empty one, which would mean the folder of the configuration, is refused."""
+    text = _text(value, where)
+    if not text.strip():
+        raise ConfigError(f"{where}: expected a path, got an empty string")
+    return text
 
 
 def _flag(value: object, where: str) -> bool:
@@ -396,12 +410,17 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
     "min-confidence": _choice(*CONFIDENCES),
     "preview": _flag,
     "output-format": _choice(*OUTPUT_FORMATS),
-    "cache-dir": _text,
+    "cache-dir": _path,
     "aliases": _aliases,
     "rules": _rule_options,
 }
 _TABLE_READERS = (_per_file_ignores, _severity, _aliases, _rule_options)
 _FIELD_NAMES = {"rules": "rule_options"}
+
+
+def _field_name(key: str) -> str:
+    """The field of `Settings` that a setting is kept in."""
+    return _FIELD_NAMES.get(key, key.replace("-", "_"))
 
 
 def _type_name(value: object) -> str:

@@ -87,7 +87,7 @@ def select_rules(settings: Settings) -> tuple[Rule, ...]:
 
 
 def _is_selected(rule: Rule, settings: Settings) -> bool:
-    chosen = _strength(rule, _default_selection(settings) if settings.select is None else settings.select)
+    chosen = _strength(rule, default_selection(settings) if settings.select is None else settings.select)
     chosen = max(chosen, _strength(rule, settings.extend_select))
     named = [*(settings.select or ()), *settings.extend_select]
     if chosen <= _strength(rule, settings.ignore):
@@ -98,7 +98,8 @@ def _is_selected(rule: Rule, settings: Settings) -> bool:
     return not (rule.off_by_default and not asked_for)
 
 
-def _default_selection(settings: Settings) -> Sequence[str]:
+def default_selection(settings: Settings) -> tuple[str, ...]:
+    """The families that are checked when the settings select nothing."""
     return DEFAULT_FAMILIES + (NPU_FAMILIES if settings.effective_target == "npu" else ())
 
 

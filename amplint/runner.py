@@ -1,45 +1,39 @@
-"""Many files: read, extract, link, check, fix. The only place that knows about order and parallelism."""
+"""Many files: extract, link, check, fix. The only place that knows about order, processes and the cache."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplint.config import Settings
-from amplint.finding import Finding, Fix, InternalError
+from amplint.finding import Finding, InternalError
 from amplint.registry import select_rules
 from amplint.rule import Rule
-from amplint.source import FileChanged, Source, SourceError, read_source, source_from_bytes, write_atomic
+from amplint.source import Source, SourceError, read_source, source_from_text, write_atomic
+from amplint.work import (
+    NO_FIX,
+    Checker,
+    Extract,
+    FixMode,
+    Outcome,
+    digest,
+    extract,
+    extract_path,
+    not_text,
+)
 
 if TYPE_CHECKING:
-    from amplint.gate import Admission
-    from amplint.model.module import ModuleModel
+    from amplint.cache import Cache, Entry
     from amplint.project.link import Project
-    from amplint.syntax.syntax_error import SyntaxProblem
 
-#: Fixing a file stops after this many passes; a pass applies every fix that does not overlap another.
-MAX_PASSES = 10
-#: Characters of source text whose models are kept (a file that is fixed is asked for its model several times).
-_KEPT_TEXT = 1_000_000
+__all__ = ["FileChange", "FixMode", "RunResult", "run", "run_text"]
 
-
-@dataclass(frozen=True, slots=True)
-class FixMode:
-    """Which fixes a run applies: safe `ports`, safe `repairs`, and the unsafe ones of them with `unsafe`."""
-
-    ports: bool = False
-    repairs: bool = False
-    unsafe: bool = False
-    #: Write the files; otherwise the changes are only returned (for `--diff`).
-    write: bool = False
-
-    @property
-    def any(self) -> bool:
-        """Whether the run fixes anything at all."""
-        return self.ports or self.repairs
+#: Fewer files than this are not worth another process.
+_FEW_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,80 +68,103 @@ def run(
     paths: Sequence[Path],
     settings: Settings,
     *,
-    fix: FixMode = FixMode(),
+    fix: FixMode = NO_FIX,
     cwd: Path | None = None,
     stdin: Source | None = None,
     progress: Callable[[int, int], None] | None = None,
+    jobs: int = 0,
+    use_cache: bool = False,
 ) -> RunResult:
     """Check `paths` (or `stdin`), fix what `fix` says, and say what remains.
 
-    Raises `registry.UnknownRule` and `registry.NoRules`; whatever is wrong with a file is in the result.
+    `jobs` processes are used at most (0: one for each CPU), one for a few files. `progress` is told how many files of
+    how many are done. Raises `registry.UnknownRule` and `registry.NoRules`; whatever is wrong with a file is in the
+    result.
     """
     from amplint.discover import discover, display_name
 
     base = cwd if cwd is not None else Path.cwd()
-    job = _Job(settings, select_rules(settings), fix)
+    rules = select_rules(settings)
     if stdin is not None:
-        job.add(stdin)
-    else:
-        found = discover(paths, settings, base)
-        job.result.problems.extend(found.problems)
-        for path in found.files:
-            job.read(path, display_name(path, base))
-    job.check_all(progress)
+        return _run_one(stdin, settings, rules, fix)
+    found = discover(paths, settings, base)
+    files = [_File(path, display_name(path, base)) for path in found.files]
+    job = _Job(settings, rules, fix, jobs, _open_cache(settings, rules, base) if use_cache else None)
+    job.result.problems.extend(found.problems)
+    job.run(files, progress)
     return job.finish()
+
+
+def run_text(
+    text: str, filename: str, fix: FixMode, select: Sequence[str] | None, settings: Mapping[str, object]
+) -> RunResult:
+    """Run over one module given as text. Raises `RuntimeError` on an internal error."""
+    chosen = replace(Settings(), select=None if select is None else tuple(select), **settings)  # type: ignore[arg-type]
+    result = run([], chosen, fix=fix, stdin=source_from_text(text, filename))
+    if result.internal_errors:
+        raise RuntimeError(result.internal_errors[0].message)
+    return result
+
+
+def _run_one(source: Source, settings: Settings, rules: Sequence[Rule], fix: FixMode) -> RunResult:
+    job = _Job(settings, rules, fix, 1, None)
+    file = _File(source.path or Path(source.filename), source.filename, source)
+    job.run([file], None)
+    return job.finish()
+
+
+@dataclass(slots=True)
+class _File:
+    """One file of a run and what is known of it so far."""
+
+    path: Path
+    name: str
+    #: Set for standard input only: other files are read where they are worked on.
+    source: Source | None = None
+    modified: int = 0
+    size: int = 0
+    extract: Extract | None = None
+    entry: Entry | None = None
 
 
 class _Job:
     """One run over some files."""
 
-    def __init__(self, settings: Settings, rules: Sequence[Rule], fix: FixMode) -> None:
+    def __init__(
+        self, settings: Settings, rules: Sequence[Rule], fix: FixMode, jobs: int, cache: Cache | None
+    ) -> None:
         self.settings = settings
         self.rules = rules
         self.fix = fix
         self.result = RunResult()
-        self._sources: list[Source] = []
-        #: The rules that look at a model (AMP900 is about those that have none).
-        self._checked_rules = tuple(rule for rule in rules if rule.code != "AMP900")
+        self._jobs = jobs
+        self._cache = cache
         self._counts: Counter[str] = Counter()
 
-    def read(self, path: Path, filename: str) -> None:
-        """Read one file; what cannot be read is a problem, what is no text at all a finding."""
-        try:
-            self.add(read_source(path, filename))
-        except SourceError as error:
-            self.result.files += 1
-            if isinstance(error.__cause__, OSError):
-                self.result.problems.append(error)
-            else:
-                self._unreadable(error)
-
-    def add(self, source: Source) -> None:
-        """Take one file into the run."""
-        self.result.files += 1
-        self._sources.append(source)
-
-    def check_all(self, progress: Callable[[int, int], None] | None) -> None:
-        """Extract every file, link those that the gate admits, check each of them."""
-        from amplint.gate import admit
+    def run(self, files: list[_File], progress: Callable[[int, int], None] | None) -> None:
+        """All phases."""
         from amplint.project.link import ModuleIndex, Project
 
-        admitted: list[tuple[Source, Admission]] = []
-        indexes: list[ModuleIndex] = []
-        for source in self._sources:
-            admission = admit(source, self._checked_rules)
-            if admission.outline is not None:
-                indexes.append(ModuleIndex(source.filename, tuple(admission.outline.imports)))
-            if admission.rules or admission.problem is not None:
-                admitted.append((source, admission))
-        checker = Checker(self.settings, self.rules, Project(indexes), _Models(self.settings))
-        done = len(self._sources) - len(admitted)
-        for source, admission in admitted:
-            checker.looked_at(source, admission.problem)
-            self._check(source, checker)
+        self.result.files = len(files)
+        self._extract(files)
+        known = [(f.name, f.extract.imports) for f in files if f.extract is not None]
+        project = Project(ModuleIndex(name, imports) for name, imports in known if imports is not None)
+        todo = []
+        done = 0
+        for file in files:
+            if self._is_settled(file, project):
+                done += 1
+            else:
+                todo.append(file)
+        if progress is not None and files:
+            progress(done, len(files))
+        for file, outcome in self._outcomes(todo, project):
+            self._take(file, outcome)
             done += 1
             if progress is not None:
-                progress(done, len(self._sources))
+                progress(done, len(files))
+        if self._cache is not None:
+            self._cache.save()
 
     def finish(self) -> RunResult:
         """The result, in order."""
@@ -159,27 +176,147 @@ class _Job:
         result.statistics = dict(sorted(self._counts.items()))
         return result
 
-    def _unreadable(self, error: SourceError) -> None:
-        from amplint.engine import syntax_finding
-        from amplint.syntax.syntax_error import SyntaxProblem
+    # -- first phase -----------------------------------------------------------------------------------------
 
-        empty = source_from_bytes(b"", error.filename)
-        problem = SyntaxProblem(error.message, error.position)
-        self._keep(empty, syntax_finding(problem, empty, self.rules).findings)
+    def _extract(self, files: list[_File]) -> None:
+        unknown = []
+        for file in files:
+            if file.source is not None:
+                file.extract = extract(file.source, self.rules)
+                continue
+            self._look_up(file)
+            if file.extract is None:
+                unknown.append(file)
+        by_name = {file.name: file for file in unknown}
+        for made in self._extracts(unknown):
+            by_name[made.filename].extract = made
 
-    def _check(self, source: Source, checker: Checker) -> None:
-        outcome = checker.fix(source, self.fix) if self.fix.any else checker.check(source)
+    def _look_up(self, file: _File) -> None:
+        """Take the extract from the cache when the file is the one that was seen."""
+        try:
+            status = file.path.stat()
+        except OSError:
+            return
+        file.modified, file.size = status.st_mtime_ns, status.st_size
+        if self._cache is None:
+            return
+        entry = self._cache.get(str(file.path), file.name)
+        if entry is None:
+            return
+        if (entry.modified, entry.size) != (file.modified, file.size):
+            if entry.size != file.size or not _has_digest(file.path, entry.digest):
+                return
+            entry.modified = file.modified
+            self._cache.put(str(file.path), entry)
+        file.entry = entry
+        file.extract = Extract(file.name, entry.digest, entry.admitted, entry.imports)
+
+    def _extracts(self, files: list[_File]) -> Iterator[Extract]:
+        workers = self._workers(files)
+        if workers == 1:
+            for file in files:
+                yield extract_path(file.path, file.name, self.rules)
+            return
+        from amplint import pool
+
+        items = [(str(file.path), file.name) for file in files]
+        sizes = {str(file.path): file.size for file in files}
+        todo = pool.batches(items, lambda item: sizes[item[0]])
+        for made in pool.run_batches(
+            _extract_batch, todo, workers=workers, initializer=_start_worker, arguments=(self.settings, ())
+        ):
+            if isinstance(made, pool.Lost):
+                error = SourceError(made.item[1], "the process that read it died")
+                yield Extract(made.item[1], "", False, None, error, True)
+            else:
+                yield made
+
+    def _workers(self, files: Sequence[_File]) -> int:
+        from amplint import pool
+
+        if len(files) < _FEW_FILES or sum(file.size for file in files) < pool.SMALL:
+            return 1
+        return pool.worker_count(self._jobs)
+
+    # -- third phase -----------------------------------------------------------------------------------------
+
+    def _is_settled(self, file: _File, project: Project) -> bool:
+        """Whether a file needs no check in this run: what it gives is known, or nothing can be found in it."""
+        seen = file.extract
+        assert seen is not None
+        if seen.error is not None:
+            if seen.unreadable:
+                self.result.problems.append(seen.error)
+            else:
+                self._keep(not_text(seen.error, self.rules))
+            return True
+        if not seen.admitted:
+            self._remember(file, Outcome(Source(file.name, file.path, b"", "")))
+            return True
+        entry = file.entry
+        if entry is None or entry.findings is None:
+            return False
+        if any(tuple(project.takers(file.name, name)) != answer for name, answer in entry.asked.items()):
+            return False
+        if any(self.fix.admits(finding) for finding in entry.findings):
+            return False
+        self._counts.update(entry.statistics)
+        if entry.findings:
+            try:
+                source = read_source(file.path, file.name)
+            except SourceError:
+                return False
+            self._keep(Outcome(source, list(entry.findings)))
+        return True
+
+    def _outcomes(
+        self, files: list[_File], project: Project
+    ) -> Iterator[tuple[_File, Outcome | SourceError]]:
+        workers = self._workers(files)
+        if workers == 1:
+            checker = Checker(self.settings, self.rules, project)
+            for file in files:
+                yield file, _outcome(checker, file.path, file.name, self.fix, file.source)
+            return
+        from amplint import pool
+
+        by_name = {file.name: file for file in files}
+        items = [(str(file.path), file.name) for file in files]
+        sizes = {str(file.path): file.size for file in files}
+        todo = pool.batches(items, lambda item: sizes[item[0]])
+        for made in pool.run_batches(
+            _check_batch,
+            todo,
+            workers=workers,
+            initializer=_start_worker,
+            arguments=(self.settings, (project, self.fix)),
+        ):
+            if isinstance(made, pool.Lost):
+                name = made.item[1]
+                text = "the process that analysed it died (probably a crash in the parser); nothing in it was checked"
+                source = Source(name, by_name[name].path, b"", "")
+                yield by_name[name], Outcome(source, internal_errors=[InternalError(name, text)])
+            else:
+                yield by_name[made[0]], made[1]
+
+    def _take(self, file: _File, outcome: Outcome | SourceError) -> None:
+        """Take what checking one file gave into the result, and write what fixing changed."""
+        if isinstance(outcome, SourceError):
+            self.result.problems.append(outcome)
+            return
         self.result.internal_errors.extend(outcome.internal_errors)
         self._counts.update(outcome.statistics)
-        remaining, current = outcome.findings, outcome.source
-        if current is not source:
-            change = FileChange(source, current.text, tuple(outcome.fixed))
-            if self._write(change):
-                self.result.changes.append(change)
-            else:
-                before = checker.check(source)
-                remaining, current = before.findings, source
-        self._keep(current, remaining)
+        before = outcome.before
+        if before is None:
+            self._remember(file, outcome)
+            self._keep(outcome)
+            return
+        change = FileChange(before.source, outcome.source.text, tuple(outcome.fixed))
+        if self._write(change):
+            self.result.changes.append(change)
+            self._keep(outcome)
+        else:
+            self._keep(before)
 
     def _write(self, change: FileChange) -> bool:
         """Write a change where the run writes at all; False when that failed and the file is as it was."""
@@ -187,177 +324,96 @@ class _Job:
             return True
         try:
             write_atomic(change.source, change.new_text)
-        except FileChanged as error:
-            self.result.problems.append(error)
-            return False
         except SourceError as error:
             self.result.problems.append(error)
             return False
         return True
 
-    def _keep(self, source: Source, findings: Sequence[Finding]) -> None:
-        if findings:
-            self.result.findings.extend(findings)
-            self.result.sources[source.filename] = source
+    def _keep(self, outcome: Outcome) -> None:
+        if outcome.findings:
+            self.result.findings.extend(outcome.findings)
+            self.result.sources[outcome.source.filename] = outcome.source
 
+    def _remember(self, file: _File, outcome: Outcome) -> None:
+        """Put what a file gave into the cache, unless it depends on the day or failed."""
+        seen = file.extract
+        if self._cache is None or seen is None or not seen.digest or outcome.internal_errors:
+            return
+        if outcome.source.data and digest(outcome.source.data) != seen.digest:
+            return  # it changed between the phases
+        if file.entry is not None and not seen.admitted:
+            return
+        from amplint.cache import Entry
 
-@dataclass(slots=True)
-class Outcome:
-    """What checking or fixing one file gave; `source` is the file as it is afterwards."""
-
-    source: Source
-    findings: list[Finding] = field(default_factory=list)
-    fixed: list[Finding] = field(default_factory=list)
-    internal_errors: list[InternalError] = field(default_factory=list)
-    statistics: dict[str, int] = field(default_factory=dict)
-
-
-class Checker:
-    """Checks and fixes files of one linked project under one set of rules."""
-
-    def __init__(self, settings: Settings, rules: Sequence[Rule], project: Project, models: _Models) -> None:
-        self._settings = settings
-        self._rules = rules
-        self._project = project
-        self._models = models
-
-    def looked_at(self, source: Source, problem: SyntaxProblem | None) -> None:
-        """Tell what the standard library's parser said of a file, so that it is not asked again."""
-        self._models.looks[id(source)] = (problem,)
-
-    def check(self, source: Source) -> Outcome:
-        """Findings of one file as it is."""
-        from amplint import engine
-
-        try:
-            model = self._models.get(source)
-            if model is None:
-                problem = self._models.problem(source)
-                made = engine.syntax_finding(problem, source, self._rules)
-            else:
-                made = engine.check(model, self._settings, self._rules, self._project)
-        except Exception as error:  # one file must not stop the others
-            return Outcome(source, internal_errors=[_internal(source, error)])
-        return Outcome(source, made.findings, [], made.internal_errors, made.statistics)
-
-    def fix(self, source: Source, mode: FixMode) -> Outcome:
-        """Apply every fix that `mode` admits, pass after pass, keeping only what can be shown to be right."""
-        outcome = self.check(source)
-        refused: set[Fix] = set()
-        for _ in range(MAX_PASSES):
-            candidates = [f for f in outcome.findings if _admitted(f, mode) and f.fix not in refused]
-            if not candidates:
-                break
-            step = self._one_pass(outcome, candidates, refused)
-            if step is None:
-                break
-            outcome = step
-        return outcome
-
-    def _one_pass(self, before: Outcome, candidates: Sequence[Finding], refused: set[Fix]) -> Outcome | None:
-        """One pass: all candidates at once, or one by one when the whole cannot be shown to be right."""
-        fixes = list(dict.fromkeys(f.fix for f in candidates if f.fix is not None))
-        after = self._try(before, candidates, fixes)
-        if isinstance(after, Outcome):
-            return after
-        for fix in fixes:
-            after = self._try(before, candidates, [fix])
-            if isinstance(after, Outcome):
-                return after
-            refused.add(fix)
-            text = f"a fix was dropped ({fix.message}): {after}"
-            before.internal_errors.append(InternalError(before.source.filename, text))
-        return None
-
-    def _try(self, before: Outcome, candidates: Sequence[Finding], fixes: Sequence[Fix]) -> Outcome | str:
-        """The outcome of applying `fixes`, or why the result is not right."""
-        from amplint.fix import apply
-        from amplint.verify import objection
-
-        applied = apply(before.source.text, fixes)
-        done = set(applied.fixes)
-        fixed = [f for f in candidates if f.fix in done]
-        if applied.text == before.source.text:
-            return "it changes nothing"
-        try:
-            data = before.source.encode(applied.text)
-            source = source_from_bytes(data, before.source.filename, before.source.path)
-        except SourceError as error:
-            return error.message
-        after = self.check(source)
-        problem = objection(
-            self._models.get(before.source), self._models.get(source), before.findings, after.findings, fixed
+        findings = None if "until=" in outcome.source.text else outcome.findings
+        entry = Entry(
+            file.modified,
+            file.size,
+            seen.digest,
+            seen.admitted,
+            seen.imports,
+            findings,
+            outcome.asked,
+            outcome.statistics,
         )
-        if problem is None and len(after.internal_errors) > len(before.internal_errors):
-            problem = after.internal_errors[-1].message
-        if problem is not None:
-            return problem
-        errors = [*before.internal_errors, *after.internal_errors]
-        return Outcome(source, after.findings, [*before.fixed, *fixed], errors, after.statistics)
+        self._cache.put(str(file.path), entry)
 
 
-class _Models:
-    """Models of the files of a run; the oldest are dropped past `_KEPT_TEXT` and made again when needed."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.looks: dict[int, tuple[SyntaxProblem | None]] = {}
-        self._kept: OrderedDict[int, tuple[Source, ModuleModel]] = OrderedDict()
-        self._problems: dict[int, tuple[Source, SyntaxProblem]] = {}
-        self._size = 0
-
-    def get(self, source: Source) -> ModuleModel | None:
-        """The model of a file, or None when it cannot be parsed (see `problem`)."""
-        from amplint import engine
-        from amplint.model.module import ModuleModel
-
-        kept = self._kept.get(id(source))
-        if kept is not None:
-            return kept[1]
-        if id(source) in self._problems:
-            return None
-        made = engine.model_of(source, self._settings, self.looks.get(id(source)))
-        if not isinstance(made, ModuleModel):
-            self._problems[id(source)] = (source, made)
-            return None
-        self._kept[id(source)] = (source, made)
-        self._size += len(source.text)
-        while self._size > _KEPT_TEXT and len(self._kept) > 1:
-            _, (dropped, _) = self._kept.popitem(last=False)
-            self._size -= len(dropped.text)
-        return made
-
-    def problem(self, source: Source) -> SyntaxProblem:
-        """Why a file has no model."""
-        return self._problems[id(source)][1]
+def _outcome(
+    checker: Checker, path: Path, name: str, mode: FixMode, source: Source | None = None
+) -> Outcome | SourceError:
+    """Check (and fix) one file; the error when it cannot be read any more."""
+    try:
+        return checker.run(read_source(path, name) if source is None else source, mode)
+    except SourceError as error:
+        return error
 
 
-def _admitted(finding: Finding, mode: FixMode) -> bool:
-    from amplint.engine import is_applicable
-
-    return finding.fix is not None and is_applicable(
-        finding.fix, ports=mode.ports, repairs=mode.repairs, unsafe=mode.unsafe
-    )
-
-
-def _internal(source: Source, error: Exception) -> InternalError:
-    import traceback
-
-    text = f"analysis failed: {type(error).__name__}: {error}"
-    trace = "".join(traceback.format_exception(error))
-    return InternalError(source.filename, text, None, trace)
+def _has_digest(path: Path, wanted: str) -> bool:
+    try:
+        return digest(path.read_bytes()) == wanted
+    except OSError:
+        return False
 
 
-def run_text(
-    text: str, filename: str, fix: FixMode, select: Sequence[str] | None, settings: Mapping[str, object]
-) -> RunResult:
-    """Run over one module given as text. Raises `RuntimeError` on an internal error."""
-    from dataclasses import replace
+def _open_cache(settings: Settings, rules: Sequence[Rule], base: Path) -> Cache:
+    """The cache for this rule set, configuration, working directory and Python."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    from amplint.source import source_from_text
+    from amplint import __version__
+    from amplint.cache import FOLDER, Cache, cache_path
 
-    chosen = replace(Settings(), select=None if select is None else tuple(select), **settings)  # type: ignore[arg-type]
-    result = run([], chosen, fix=fix, stdin=source_from_text(text, filename))
-    if result.internal_errors:
-        raise RuntimeError(result.internal_errors[0].message)
-    return result
+    try:
+        libcst = version("libcst")
+    except PackageNotFoundError:
+        libcst = "?"
+    python = ".".join(map(str, sys.version_info[:2]))
+    folder = settings.cache_dir or (settings.root or base) / FOLDER
+    parts = [__version__, libcst, python, str(base), repr(settings), *(repr(rule) for rule in rules)]
+    return Cache(cache_path(folder, parts))
+
+
+# -- what runs in workers ----------------------------------------------------------------------------------------
+
+_worker: dict[str, object] = {}
+
+
+def _start_worker(settings: Settings, task: tuple[Project, FixMode] | tuple[()]) -> None:
+    """Prepare a worker process: the rules, and for checks the linked project."""
+    rules = select_rules(settings)
+    _worker["rules"] = rules
+    if task:
+        project, mode = task
+        _worker["checker"] = Checker(settings, rules, project)
+        _worker["mode"] = mode
+
+
+def _extract_batch(items: list[tuple[str, str]]) -> list[Extract]:
+    rules: Sequence[Rule] = _worker["rules"]  # type: ignore[assignment]
+    return [extract_path(Path(path), name, rules) for path, name in items]
+
+
+def _check_batch(items: list[tuple[str, str]]) -> list[tuple[str, Outcome | SourceError]]:
+    checker: Checker = _worker["checker"]  # type: ignore[assignment]
+    mode: FixMode = _worker["mode"]  # type: ignore[assignment]
+    return [(name, _outcome(checker, Path(path), name, mode)) for path, name in items]

@@ -18,7 +18,10 @@ _COMMANDS = {
     "check": "amplint.cli.check:check",
     "fix": "amplint.cli.check:fix",
     "rule": "amplint.cli.rule:rule",
+    "config": "amplint.cli.config:config",
     "shim": "amplint.cli.shim:shim",
+    "clean": "amplint.cli.clean:clean",
+    "new-rule": "amplint.cli.new_rule:new_rule",
 }
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from amplint.cli import FAILED, FINDINGS_REMAIN, UserError, complain, emit, is_terminal, wants_color
-from amplint.config import CONFIDENCES, SOCS, STYLES, TARGETS, ConfigError, Settings, load_settings
-from amplint.report import FORMATS
+from amplint.config import CONFIDENCES, SEVERITIES, SOCS, STYLES, TARGETS, ConfigError, Settings, load_settings
+from amplint.report import FOR_PROGRAMS, FORMATS
 
 if TYPE_CHECKING:
     from amplint.report.frame import Look
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from amplint.runner import FixMode, RunResult
     from amplint.source import Source
 
+_NO_FILES = "warning: no Python files found"
 _RULES = "Codes, beginnings of codes (AMP2), names or ALL; comma-separated, repeatable."
 
 #: Options that are settings under another name; None means that the configuration decides.
@@ -51,6 +52,7 @@ _SETTINGS = (
         ["--force-exclude"], is_flag=True, default=None, help="Leave them out even if PATHS names them."
     ),
     click.Option(["--output-format"], type=click.Choice(FORMATS), help="Format of the findings on stdout."),
+    click.Option(["--cache-dir"], metavar="PATH", help="Folder of the cache."),
 )
 
 _OTHERS = (
@@ -64,9 +66,27 @@ _OTHERS = (
     click.Option(["--unsafe-fixes"], is_flag=True, help="With --fix, --repair or --diff: unsafe fixes, too."),
     click.Option(["--diff"], is_flag=True, help="Show what --fix would change as a diff; write nothing."),
     click.Option(["--statistics"], is_flag=True, help="Count findings by rule, and what was analysed."),
-    click.Option(["--exit-zero"], is_flag=True, help="Exit with 0 even if findings remain."),
+    click.Option(
+        ["--fail-on"],
+        type=click.Choice((*SEVERITIES, "never")),
+        default="info",
+        show_default=True,
+        help="Severity from which on findings make the exit code 1.",
+    ),
+    click.Option(["--exit-zero"], is_flag=True, help="Exit with 0 even if findings remain: --fail-on never."),
+    click.Option(["--show-files"], is_flag=True, help="List the files that would be checked, and do no more."),
+    click.Option(
+        ["--show-settings"], is_flag=True, help="Print the settings of this run, as `amplint config` does."
+    ),
     click.Option(["--isolated"], is_flag=True, help="Read no configuration and no dependencies."),
     click.Option(["--config"], metavar="FILE", help="Configuration to use instead of the nearest one."),
+    click.Option(
+        ["-j", "--jobs"],
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Processes to check with; 0, the default: as many as there are CPUs.",
+    ),
     click.Option(["--no-cache"], is_flag=True, help="Neither read nor write the cache."),
     click.Option(["--stdin-filename"], metavar="NAME", help="What the code on stdin is called (PATHS is -)."),
     click.Option(["-q", "--quiet"], is_flag=True, help="Findings only: no summary, no progress bar."),
@@ -82,9 +102,13 @@ class _Options:
     unsafe_fixes: bool
     diff: bool
     statistics: bool
+    fail_on: str
     exit_zero: bool
+    show_files: bool
+    show_settings: bool
     isolated: bool
     config: str | None
+    jobs: int
     no_cache: bool
     stdin_filename: str | None
     quiet: bool
@@ -119,18 +143,21 @@ def _run(paths: tuple[str, ...], always_fix: bool, **values: Any) -> None:
     paths = paths or (".",)
     _refuse_contradictions(paths, options, overrides)
     settings = _settings(paths, options, overrides)
+    if options.show_settings:
+        from amplint.cli.config import print_settings
+
+        print_settings(settings, "text")
+        return
+    if options.show_files:
+        click.get_current_context().exit(_show_files([Path(path) for path in paths], settings, options))
     stdin = _read_stdin(options) if paths == ("-",) else None
     result = _checked([Path(path) for path in paths], settings, options, stdin)
     if options.diff:
         _print_diffs(result)
     elif stdin is not None and options.mode.write:
         emit(_fixed(stdin, result))
-    elif settings.output_format == "json":
-        from amplint.report import json
-
-        emit(json.render(result))
     else:
-        emit(_report(result, options, _look(sys.stdout)))
+        emit(_report(result, options, settings.output_format, _look(sys.stdout)))
     _print_to_stderr(result, options, settings, stdin)
     click.get_current_context().exit(_exit_code(result, options))
 
@@ -144,8 +171,15 @@ def _refuse_contradictions(paths: Sequence[str], options: _Options, overrides: d
         raise click.UsageError("--stdin-filename goes with the path -")
     if overrides["select"] and not _split(overrides["select"]):
         raise click.UsageError("--select names no rule")
-    if overrides["output_format"] == "json" and (options.diff or ("-" in paths and options.mode.write)):
-        raise click.UsageError("--output-format json: the diff or the fixed code already takes stdout")
+    output_format = overrides["output_format"]
+    if output_format in FOR_PROGRAMS and (options.diff or ("-" in paths and options.mode.write)):
+        raise click.UsageError(
+            f"--output-format {output_format}: the diff or the fixed code already takes stdout"
+        )
+    if options.show_files and options.show_settings:
+        raise click.UsageError("--show-files and --show-settings exclude each other")
+    if options.show_files and "-" in paths:
+        raise click.UsageError("--show-files needs files and folders, not code on stdin")
 
 
 def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]) -> Settings:
@@ -165,7 +199,7 @@ def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]
         source = settings.source_of("output_format")
         raise UserError(
             f"{source}: output-format: {settings.output_format!r} cannot be written yet,"
-            f" only {' and '.join(FORMATS)}"
+            f" only {', '.join(FORMATS)}"
         )
     return settings
 
@@ -173,6 +207,20 @@ def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]
 def _split(values: Sequence[str]) -> tuple[str, ...]:
     parts = (part.strip() for value in values for part in value.split(","))
     return tuple(part for part in parts if part)
+
+
+def _show_files(paths: Sequence[Path], settings: Settings, options: _Options) -> int:
+    """Print the files that `paths` lead to, one per line; the exit code."""
+    from amplint.discover import discover, display_name
+    from amplint.report import text
+
+    found = discover(paths, settings, Path.cwd())
+    emit("".join(f"{display_name(file, Path.cwd())}\n" for file in found.files))
+    for problem in found.problems:
+        complain(text.problem(problem, _look(sys.stderr)))
+    if not (found.files or found.problems or options.quiet):
+        complain(_NO_FILES)
+    return FAILED if found.problems else 0
 
 
 def _read_stdin(options: _Options) -> Source:
@@ -202,6 +250,8 @@ def _checked(paths: Sequence[Path], settings: Settings, options: _Options, stdin
                 cwd=Path.cwd(),
                 stdin=stdin,
                 progress=None if progress is None else progress.update,
+                jobs=options.jobs,
+                use_cache=not options.no_cache,
             )
     except (UnknownRule, NoRules) as error:
         raise UserError(str(error)) from error
@@ -221,11 +271,19 @@ def _look(stream: TextIO) -> Look:
     return Look(wants_color(stream), stream.encoding)
 
 
-def _report(result: RunResult, options: _Options, look: Look) -> str:
-    from amplint.report import text
+def _report(result: RunResult, options: _Options, output_format: str, look: Look) -> str:
+    from amplint.report import concise, json, text
 
+    if output_format == "json":
+        return json.render(result)
+    if output_format == "jsonl":
+        return json.render_lines(result)
+    if output_format == "concise":
+        findings = concise.render(result, options.mode, look)
+    else:
+        findings = text.render(result, look)
     counts = text.statistics(result) if options.statistics else ""
-    return text.render(result, look) + counts + ("" if options.quiet else text.summary(result, options.mode))
+    return findings + counts + ("" if options.quiet else text.summary(result, options.mode))
 
 
 def _print_diffs(result: RunResult) -> None:
@@ -257,23 +315,33 @@ def _print_to_stderr(result: RunResult, options: _Options, settings: Settings, s
         counts = text.statistics(result) if options.statistics else ""
         complain(counts + ("" if options.quiet else text.summary(result, options.mode)))
     elif stdin is not None and options.mode.write:
-        complain(_report(result, options, look))
-    elif settings.output_format == "json" and options.statistics:
+        for_people = "text" if settings.output_format in FOR_PROGRAMS else settings.output_format
+        complain(_report(result, options, for_people, look))
+    elif settings.output_format in FOR_PROGRAMS and options.statistics:
         complain(text.statistics(result))
     for problem in result.problems:
         complain(text.problem(problem, look))
     for line in text.internal_errors(result.internal_errors, look):
         complain(line)
     if not (result.files or result.problems or options.quiet):
-        complain("warning: no Python files found")
+        complain(_NO_FILES)
 
 
 def _exit_code(result: RunResult, options: _Options) -> int:
     if result.internal_errors or result.problems:
         return FAILED
-    if (result.findings or (options.diff and result.changes)) and not options.exit_zero:
-        return FINDINGS_REMAIN
-    return 0
+    return FINDINGS_REMAIN if _fails(result, options) else 0
+
+
+def _fails(result: RunResult, options: _Options) -> bool:
+    """Whether something is left, or in a diff, that is as severe as `--fail-on` says."""
+    if options.exit_zero or options.fail_on == "never":
+        return False
+    if options.diff and options.fail_on == SEVERITIES[-1]:  # any change counts, whatever it fixes
+        return bool(result.findings or result.changes)
+    shown = [fixed for change in result.changes for fixed in change.fixed] if options.diff else []
+    severe = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1]
+    return any(finding.severity.value in severe for finding in (*result.findings, *shown))
 
 
 check = _command(

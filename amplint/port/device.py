@@ -15,6 +15,9 @@ from amplint.port.edits import CannotEdit
 from amplint.port.spelling import Spelling
 from amplint.rule import Context
 
+#: What a region for CUDA with `enabled=False` does on another accelerator.
+REGION_STAYS = "it does not disable an NPU region around it"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceProblem:
@@ -52,7 +55,7 @@ def hardcoded(
         arg = _device_argument(call, position, skip)
         if arg is None or string_value(arg.value) != "cuda" or guard(ctx.model, call) is not None:
             continue
-        yield call, DeviceProblem(name, _disables(call), partial(_replace, ctx, call, arg, name))
+        yield call, DeviceProblem(name, disables(call), partial(_replace, ctx, call, arg, name))
 
 
 def without_device(
@@ -66,7 +69,7 @@ def without_device(
         if _device_argument(call, position, 0) is not None:
             continue
         if guard(ctx.model, call) is None:
-            yield call, DeviceProblem(name, _disables(call), partial(_insert, ctx, call, name, kind))
+            yield call, DeviceProblem(name, disables(call), partial(_insert, ctx, call, name, kind))
 
 
 def device_edits(ctx: Context, node: cst.CSTNode) -> tuple[str, tuple[Edit, ...]]:
@@ -116,7 +119,8 @@ def _device_argument(call: cst.Call, position: int | None, skip: int) -> cst.Arg
     return arg if arg.keyword is None and not arg.star else None
 
 
-def _disables(call: cst.Call) -> bool:
+def disables(call: cst.Call) -> bool:
+    """Whether a region is opened with the literal `enabled=False`."""
     for arg in call.args:
         if arg.keyword is not None and arg.keyword.value == "enabled":
             return isinstance(arg.value, cst.Name) and arg.value.value == "False"
@@ -154,7 +158,7 @@ def _insert(ctx: Context, call: cst.Call, name: str, kind: FixKind) -> Fix | str
 
 def _dtype(ctx: Context, call: cst.Call, name: str) -> str:
     """`dtype=torch.float16` where an enabled region leaves it to the device's default; else ""."""
-    if name != "torch.autocast" or _disables(call):
+    if name != "torch.autocast" or disables(call):
         return ""
     positional = [arg for arg in call.args if arg.keyword is None]
     if ctx.model.names.is_name(call.func, "functools.partial"):

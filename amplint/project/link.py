@@ -28,6 +28,12 @@ class Project:
                 self._imports.setdefault(last, []).append((module.filename, origin, name))
                 # `from . import losses` takes the module `losses` itself
                 self._imports.setdefault(name, [])
+        self._asked: dict[str, tuple[str, ...]] = {}
+
+    def record(self) -> dict[str, tuple[str, ...]]:
+        """A dictionary in which every later question about one file is noted with its answer."""
+        self._asked = {}
+        return self._asked
 
     def takers(self, filename: str, name: str) -> list[str]:
         """Files of the run that import `name` from the module in `filename`, as far as paths can tell.
@@ -35,6 +41,11 @@ class Project:
         Absolute imports are matched by the end of the path, so a file may be named that means another module
         of the same name: this answers "may it be removed", where too many is the safe side.
         """
+        found = self._takers(filename, name)
+        self._asked[name] = tuple(found)
+        return found
+
+    def _takers(self, filename: str, name: str) -> list[str]:
         path = PurePosixPath(filename)
         parts = list(path.with_suffix("").parts)
         if parts and parts[-1] == "__init__":

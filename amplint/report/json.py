@@ -1,4 +1,4 @@
-"""Findings as a JSON list. The shape is a promise: keys are not renamed, and come in this order."""
+"""Findings as JSON. The shape is a promise: keys are not renamed, and come in this order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 
 def render(result: RunResult) -> str:
-    """What is left to report, in order of file, line, column and code; ASCII only, a final newline."""
+    """A list of what is left to report, by file, line, column and code; ASCII only, a final newline."""
     return json.dumps([_finding(finding, result.sources) for finding in result.findings], indent=2) + "\n"
+
+
+def render_lines(result: RunResult) -> str:
+    """The elements of the list of `render`, in the same order, a line each; empty when nothing is left."""
+    return "".join(json.dumps(_finding(finding, result.sources)) + "\n" for finding in result.findings)
 
 
 def _finding(finding: Finding, sources: Mapping[str, Source]) -> dict[str, object]:

@@ -15,7 +15,8 @@ from amplint.source import Source, SourceError
 if TYPE_CHECKING:
     from amplint.runner import FileChange, FixMode, RunResult
 
-_COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+#: What each severity looks like.
+COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 #: Rules with a finding for each import and each use of a symbol: in a file, equal ones are shown once.
 _GROUPED = frozenset(f"AMP10{digit}" for digit in range(1, 8))
@@ -97,7 +98,7 @@ def _groups(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 def _block(group: Sequence[Finding], sources: Mapping[str, Source], look: Look) -> list[str]:
     finding = group[0]
-    color = _COLORS[finding.severity]
+    color = COLORS[finding.severity]
     place = f"{finding.filename}:{finding.start.row}:{finding.start.column}:"
     rule = look.style(f"{finding.code} {finding.name}", color, "bold")
     lines = [f"{look.style(look.plain(place), 'bold')} {rule}  {look.plain(finding.message)}"]

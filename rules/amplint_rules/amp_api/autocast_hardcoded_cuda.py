@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from amplint.finding import Severity
-from amplint.port.device import hardcoded, severity
+from amplint.port.device import REGION_STAYS, hardcoded, severity
 from amplint.rule import Context, Report, Rule
 
 _AUTOCAST = ("torch.autocast",)
@@ -18,9 +18,9 @@ def check(ctx: Context) -> Iterable[Report]:
         if level is not None:
             effect = 'transfer_to_npu puts "npu" in its place while it is imported'
         elif literal.disables:
-            effect = "it does not disable an NPU region around it; what it protects computes in low precision"
+            effect = REGION_STAYS
         else:
-            effect = "on NPU the region does nothing and everything computes in fp32"
+            effect = "on NPU nothing in the region is autocast"
         yield Report(call, f'torch.autocast("cuda"): {effect}', severity=level, fix=literal.fix)
 
 

@@ -17,11 +17,7 @@ def check(ctx: Context) -> Iterable[Report]:
     yield from reports(ctx, RULE.code)
     for call, literal in hardcoded(ctx, _CUSTOM, position=None):
         name = literal.function.rpartition(".")[2]
-        yield Report(
-            call,
-            f'{name}(device_type="cuda"): under NPU autocast it does not react, so cast_inputs is ignored',
-            fix=literal.fix,
-        )
+        yield Report(call, f'{name}(device_type="cuda") reacts to CUDA\'s autocast only', fix=literal.fix)
 
 
 RULE = Rule(

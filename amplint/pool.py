@@ -1,0 +1,111 @@
+"""Several processes for many files, and none for a few.
+
+Workers are spawned, never forked. A worker that dies (a crash in native code) costs the result of the one file that
+killed it: the files of its batch are tried again in smaller batches until it is found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Generic, TypeVar
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+#: Below this many bytes of source a run stays in its own process: spawning costs 0.2 s a worker.
+SMALL = 400_000
+#: Bytes of source in one batch.
+_BATCH = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Generic[ItemT]):
+    """An item whose processing killed the worker."""
+
+    item: ItemT
+
+
+def worker_count(jobs: int) -> int:
+    """Processes to use: `jobs`, or one for each CPU that this process may use."""
+    if jobs > 0:
+        return jobs
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def batches(items: Sequence[ItemT], size: Callable[[ItemT], int]) -> list[list[ItemT]]:
+    """Items in batches of about equal size, the biggest items first."""
+    ordered = sorted(items, key=size, reverse=True)
+    found: list[list[ItemT]] = []
+    room = 0
+    for item in ordered:
+        if room <= 0:
+            found.append([])
+            room = _BATCH
+        found[-1].append(item)
+        room -= max(1, size(item))
+    return found
+
+
+def run_batches(
+    work: Callable[[list[ItemT]], list[ResultT]],
+    todo: list[list[ItemT]],
+    *,
+    workers: int,
+    initializer: Callable[..., None],
+    arguments: tuple[object, ...],
+) -> Iterator[ResultT | Lost[ItemT]]:
+    """Results of `work` over all batches, as they come. `work` and its items must be importable and picklable."""
+
+    def pool(size: int) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(size, get_context("spawn"), initializer, arguments)
+
+    def carefully(batch: list[ItemT]) -> Iterator[ResultT | Lost[ItemT]]:
+        """A batch whose worker may have died of it, in a process of its own; halved until the culprit is alone."""
+        try:
+            with pool(1) as alone:
+                yield from alone.submit(work, batch).result()
+        except BrokenProcessPool:
+            if len(batch) == 1:
+                yield Lost(batch[0])
+                return
+            half = len(batch) // 2
+            yield from carefully(batch[:half])
+            yield from carefully(batch[half:])
+
+    unfinished: list[list[ItemT]] = []
+    with pool(min(workers, len(todo))) as executor:
+        try:
+            running = {_submit(executor, work, batch): batch for batch in todo}
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    batch = running.pop(future)
+                    try:
+                        yield from future.result()
+                    except BrokenProcessPool:
+                        unfinished.append(batch)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+    for batch in unfinished:
+        yield from carefully(batch)
+
+
+def _submit(
+    executor: ProcessPoolExecutor, work: Callable[[list[ItemT]], list[ResultT]], batch: list[ItemT]
+) -> Future[list[ResultT]]:
+    """Submit a batch; a pool that has broken meanwhile gives a future that says so."""
+    try:
+        return executor.submit(work, batch)
+    except BrokenProcessPool as error:
+        failed: Future[list[ResultT]] = Future()
+        failed.set_exception(error)
+        return failed

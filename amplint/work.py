@@ -1,0 +1,220 @@
+"""The work on one file: extract, check, fix. Runs in any process; of other files it knows the linked project only."""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amplint.config import Settings
+from amplint.finding import Finding, Fix, InternalError
+from amplint.rule import Rule
+from amplint.source import Source, SourceError, read_source, source_from_bytes
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
+    from amplint.project.link import Project
+    from amplint.syntax.syntax_error import SyntaxProblem
+
+#: Fixing a file stops after this many passes; a pass applies every fix that does not overlap another.
+MAX_PASSES = 10
+SYNTAX_ERROR = "AMP900"
+
+
+@dataclass(frozen=True, slots=True)
+class FixMode:
+    """Which fixes a run applies: safe `ports`, safe `repairs`, and the unsafe ones of them with `unsafe`."""
+
+    ports: bool = False
+    repairs: bool = False
+    unsafe: bool = False
+    #: Write the files; otherwise the changes are only returned (for `--diff`).
+    write: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether the run fixes anything at all."""
+        return self.ports or self.repairs
+
+    def admits(self, finding: Finding) -> bool:
+        """Whether this mode applies the fix of `finding`."""
+        fix = finding.fix
+        if fix is None or fix.applicability.value == "display":
+            return False
+        wanted = self.ports if fix.kind.value == "port" else self.repairs
+        return wanted and (self.unsafe or fix.applicability.value == "safe")
+
+
+NO_FIX = FixMode()
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """What the first phase learns of one file; all that other files may want to know of it."""
+
+    filename: str
+    #: SHA-256 of the bytes; "" when they could not be read.
+    digest: str
+    #: LibCST has to look at it.
+    admitted: bool
+    #: (dotted module as written, name taken); None when no word of a rule occurs in the file.
+    imports: tuple[tuple[str, str], ...] | None = None
+    #: Why it could not be read (`unreadable`) or is no text.
+    error: SourceError | None = None
+    unreadable: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What checking or fixing one file gave; `source` is the file as it is afterwards."""
+
+    source: Source
+    findings: list[Finding] = field(default_factory=list)
+    fixed: list[Finding] = field(default_factory=list)
+    internal_errors: list[InternalError] = field(default_factory=list)
+    statistics: dict[str, int] = field(default_factory=dict)
+    #: What was asked of the project, and what it answered.
+    asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: The outcome of the file as it was, when fixing changed it.
+    before: Outcome | None = None
+
+
+def extract(source: Source, rules: Sequence[Rule]) -> Extract:
+    """First phase for one file: the gate, and what the file imports."""
+    from amplint.gate import admit
+
+    admission = admit(source, [rule for rule in rules if rule.code != SYNTAX_ERROR])
+    seen = admission.outline
+    return Extract(
+        source.filename,
+        digest(source.data),
+        bool(admission.rules) or admission.problem is not None,
+        tuple(seen.imports) if seen is not None else None,
+    )
+
+
+def extract_path(path: Path, filename: str, rules: Sequence[Rule]) -> Extract:
+    """First phase for a file on disk; never raises for what the file is."""
+    try:
+        return extract(read_source(path, filename), rules)
+    except SourceError as error:
+        unreadable = isinstance(error.__cause__, OSError)
+        return Extract(filename, "", False, None, error, unreadable)
+
+
+def digest(data: bytes) -> str:
+    """What identifies the content of a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def not_text(error: SourceError, rules: Sequence[Rule]) -> Outcome:
+    """The outcome for a file that is no text at all."""
+    from amplint.engine import syntax_finding
+    from amplint.syntax.syntax_error import SyntaxProblem
+
+    empty = source_from_bytes(b"", error.filename)
+    problem = SyntaxProblem(error.message, error.position)
+    return Outcome(empty, syntax_finding(problem, empty, rules).findings)
+
+
+class Checker:
+    """Checks and fixes files of one linked project under one set of rules, one file at a time."""
+
+    def __init__(self, settings: Settings, rules: Sequence[Rule], project: Project) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._project = project
+        #: Models of the file at hand and of what fixes make of it.
+        self._models: dict[bytes, ModuleModel | SyntaxProblem] = {}
+
+    def run(self, source: Source, mode: FixMode) -> Outcome:
+        """Check one file, and fix it as far as `mode` says."""
+        self._models.clear()
+        first = outcome = self.check(source)
+        refused: set[Fix] = set()
+        for _ in range(MAX_PASSES):
+            candidates = [f for f in outcome.findings if mode.admits(f) and f.fix not in refused]
+            if not candidates:
+                break
+            step = self._one_pass(outcome, candidates, refused)
+            if step is None:
+                break
+            outcome = step
+        if outcome is not first:
+            outcome.before = first
+        return outcome
+
+    def check(self, source: Source) -> Outcome:
+        """Findings of one file as it is."""
+        from amplint import engine
+        from amplint.syntax.syntax_error import SyntaxProblem
+
+        asked = self._project.record()
+        try:
+            model = self._model(source)
+            if isinstance(model, SyntaxProblem):
+                made = engine.syntax_finding(model, source, self._rules)
+            else:
+                made = engine.check(model, self._settings, self._rules, self._project)
+        except Exception as error:  # one file must not stop the others
+            return Outcome(source, internal_errors=[_internal(source, error)])
+        return Outcome(source, made.findings, [], made.internal_errors, made.statistics, asked)
+
+    def _model(self, source: Source) -> ModuleModel | SyntaxProblem:
+        from amplint import engine
+
+        found = self._models.get(source.data)
+        if found is None:
+            found = self._models[source.data] = engine.model_of(source, self._settings)
+        return found
+
+    def _one_pass(self, before: Outcome, candidates: Sequence[Finding], refused: set[Fix]) -> Outcome | None:
+        """One pass: all candidates at once, or one by one when the whole cannot be shown to be right."""
+        fixes = list(dict.fromkeys(f.fix for f in candidates if f.fix is not None))
+        after = self._try(before, candidates, fixes)
+        if isinstance(after, Outcome):
+            return after
+        for fix in fixes:
+            after = self._try(before, candidates, [fix])
+            if isinstance(after, Outcome):
+                return after
+            refused.add(fix)
+            text = f"a fix was dropped ({fix.message}): {after}"
+            before.internal_errors.append(InternalError(before.source.filename, text))
+        return None
+
+    def _try(self, before: Outcome, candidates: Sequence[Finding], fixes: Sequence[Fix]) -> Outcome | str:
+        """The outcome of applying `fixes`, or why the result is not right."""
+        from amplint.fix import apply
+        from amplint.model.module import ModuleModel
+        from amplint.verify import objection
+
+        applied = apply(before.source.text, fixes)
+        done = set(applied.fixes)
+        fixed = [f for f in candidates if f.fix in done]
+        if applied.text == before.source.text:
+            return "it changes nothing"
+        try:
+            data = before.source.encode(applied.text)
+            source = source_from_bytes(data, before.source.filename, before.source.path)
+        except SourceError as error:
+            return error.message
+        after = self.check(source)
+        models = [
+            m if isinstance(m, ModuleModel) else None for m in map(self._model, (before.source, source))
+        ]
+        problem = objection(models[0], models[1], before.findings, after.findings, fixed)
+        if problem is None and len(after.internal_errors) > len(before.internal_errors):
+            problem = after.internal_errors[-1].message
+        if problem is not None:
+            return problem
+        errors = [*before.internal_errors, *after.internal_errors]
+        return Outcome(source, after.findings, [*before.fixed, *fixed], errors, after.statistics, after.asked)
+
+
+def _internal(source: Source, error: Exception) -> InternalError:
+    text = f"analysis failed: {type(error).__name__}: {error}"
+    return InternalError(source.filename, text, None, "".join(traceback.format_exception(error)))
