@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from amplint import cachedir
 from amplint.finding import (
     Applicability,
     Confidence,
@@ -30,10 +31,8 @@ from amplint.finding import (
     Span,
 )
 
-FOLDER = ".amplint_cache"
 #: Change it when the meaning of an entry changes.
 FORMAT = 1
-_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# created by amplint\n"
 
 
 @dataclass(slots=True)
@@ -90,11 +89,7 @@ class Cache:
             self._write(self._path)
 
     def _write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tag = path.parent / "CACHEDIR.TAG"
-        if not tag.exists():
-            tag.write_text(_TAG, encoding="utf-8")
-            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        cachedir.claim(path.parent)
         body = json.dumps(self._raw, separators=(",", ":"))
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 from pathlib import Path
 
 from amplint.config import Settings
@@ -16,11 +16,25 @@ TAG = "CACHEDIR.TAG"
 SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 #: The line of the marker that tells this cache from that of another program.
 CREATED = "# created by amplint"
+#: Names of what is kept in it, half-written files included.
+_OURS = re.compile(r"[0-9a-f]{24}\.json(\w*\.tmp)?")
+#: Keeps git from looking into it.
+_IGNORE = ".gitignore"
 
 
 def cache_folder(settings: Settings, cwd: Path) -> Path:
     """Where a run in `cwd` keeps its cache; the folder need not exist."""
     return settings.cache_dir or (settings.root or cwd) / FOLDER
+
+
+def claim(folder: Path) -> None:
+    """Create a cache folder with its marker; one that exists already only gets the marker. OSError as it comes."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / TAG).exists():
+        (folder / TAG).write_text(f"{SIGNATURE}\n{CREATED}\n", encoding="utf-8")
+    if is_new:
+        (folder / _IGNORE).write_text("*\n", encoding="utf-8")
 
 
 def is_ours(folder: Path) -> bool:
@@ -35,19 +49,24 @@ def is_ours(folder: Path) -> bool:
     return lines[:1] == [SIGNATURE] and CREATED in lines
 
 
-def remove(folder: Path) -> None:
-    """Remove a cache folder; the marker goes last, so that an interrupted removal can be repeated.
+def remove(folder: Path) -> bool:
+    """Remove what amplint keeps in a cache folder, and the folder when it is empty then; whether it was.
 
-    ValueError when the folder is not ours, OSError when something in it cannot be removed.
+    Somebody's `cache-dir` may be a folder with other things in it, and these stay. The marker goes last, so
+    that an interrupted removal can be repeated. ValueError when the folder is not ours, OSError when
+    something cannot be removed.
     """
     if not is_ours(folder):
         raise ValueError(f"{folder} was not created by amplint")
     with os.scandir(folder) as listing:
-        entries = [entry for entry in listing if entry.name != TAG]
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
-    os.unlink(folder / TAG)
+        names = {entry.name for entry in listing}
+    ours = {name for name in names if _OURS.fullmatch(name)}
+    ignore = folder / _IGNORE
+    if names == {*ours, TAG, _IGNORE} and ignore.is_file() and ignore.read_bytes() == b"*\n":
+        ours.add(_IGNORE)
+    for name in (*sorted(ours), TAG):
+        os.unlink(folder / name)
+    if names != {*ours, TAG}:
+        return False
     folder.rmdir()
+    return True

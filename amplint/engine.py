@@ -14,6 +14,7 @@ from datetime import date
 import libcst as cst
 
 from amplint import facts
+from amplint.audit import Audit
 from amplint.config import Settings
 from amplint.discover import IgnorePatterns
 from amplint.finding import (
@@ -30,10 +31,10 @@ from amplint.finding import (
 )
 from amplint.model.module import ModuleModel
 from amplint.project.link import Project
-from amplint.registry import matches
+from amplint.registry import all_rules, default_rules, matches
 from amplint.rule import Context, Report, Rule
 from amplint.source import Source
-from amplint.suppress import Suppressions, parse_suppressions
+from amplint.suppress import parse_suppressions
 from amplint.syntax.parse import parse, parse_after_look
 from amplint.syntax.positions import PositionsLost
 from amplint.syntax.syntax_error import SyntaxProblem
@@ -112,14 +113,16 @@ class _Check:
     ) -> None:
         self.model = model
         self.settings = settings
-        self.rules = [rule for rule in rules if self._concerns(rule)]
-        self.suppressions: Suppressions = parse_suppressions(model.source)
-        self.today = date.today()
-        self.context = Context(model, settings, project, self.is_active)
+        in_force = [rule for rule in rules if not file_ignores(rule, model.source, settings)]
+        self.rules = [rule for rule in in_force if self._concerns(rule)]
+        suppressions = parse_suppressions(model.source)
+        self.audit = Audit(model.source, suppressions, date.today(), all_rules(), default_rules(settings))
+        self.audit.ran = frozenset(rule.code for rule in in_force)
+        self.context = Context(model, settings, project, self.is_active, self.audit)
         self.result = FileResult()
 
     def run(self) -> FileResult:
-        for rule in self.rules:
+        for rule in sorted(self.rules, key=lambda rule: rule.about_run):
             try:
                 for report in rule.check(self.context):
                     finding = self._finding(rule, report)
@@ -127,6 +130,7 @@ class _Check:
                         self.result.findings.append(finding)
             except Exception as error:  # a broken rule must not stop the others
                 self._failed(rule, error)
+                self.audit.ran -= {rule.code}
         self.result.findings.sort(key=lambda finding: finding.sort_key)
         self.result.findings = fingerprinted(self.result.findings, _lines(self.model.source))
         return self.result
@@ -136,16 +140,12 @@ class _Check:
         rule = next((rule for rule in self.rules if rule.code == code), None)
         if rule is None or not self._fixable(rule):
             return False
-        return not self._silenced(rule, self.model.source.position(self.model.tree.span(node).start).row)
+        row = self.model.source.position(self.model.tree.span(node).start).row
+        return not self.audit.suppressions.matches(rule.code, rule.name, row, self.audit.today)
 
     def _concerns(self, rule: Rule) -> bool:
         text = self.model.source.text
-        if rule.code == SYNTAX_ERROR or (rule.words and not any(word in text for word in rule.words)):
-            return False
-        return not file_ignores(rule, self.model.source, self.settings)
-
-    def _silenced(self, rule: Rule, row: int) -> bool:
-        return self.suppressions.match(rule.code, rule.name, row, self.today) is not None
+        return rule.code != SYNTAX_ERROR and (not rule.words or any(word in text for word in rule.words))
 
     def _fixable(self, rule: Rule) -> bool:
         allowed = any(matches(rule, selector) for selector in self.settings.fixable)
@@ -163,12 +163,12 @@ class _Check:
 
     def _finding(self, rule: Rule, report: Report) -> Finding | None:
         confidence = report.confidence or rule.confidence
-        if _RANK[confidence] < _RANK[Confidence(self.settings.min_confidence)]:
-            return None
         source, tree = self.model.source, self.model.tree
-        span = tree.span(report.node)
+        span = report.node if isinstance(report.node, Span) else tree.span(report.node)
         start = source.position(span.start)
-        if self._silenced(rule, start.row):
+        if self.audit.silences(rule, start.row, span.start):
+            return None
+        if _RANK[confidence] < _RANK[Confidence(self.settings.min_confidence)]:
             return None
         notes = tuple(
             Note(source.filename, source.position(tree.span(node).start), message)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module, metadata, resources
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from amplint.config import Settings
 from amplint.rule import Rule
+
+if TYPE_CHECKING:
+    from amplint.gate import Outline
 
 GROUP = "amplint.rules"
 
@@ -64,26 +69,60 @@ def matches(rule: Rule, selector: str) -> bool:
 
 def check_selectors(selectors: Iterable[str]) -> None:
     """Raise `UnknownRule` for the first selector that means no installed rule and is no known family."""
-    rules = all_rules()
-    known = [*(r.code for r in rules), *(r.name for r in rules), "ALL"]
     for selector in selectors:
-        if any(matches(rule, selector) for rule in rules):
-            continue
-        if selector.strip().upper() in {*DEFAULT_FAMILIES, *NPU_FAMILIES, "AMP", "AMP6", "AMP7"}:
-            continue
-        near = difflib.get_close_matches(selector, known, n=1) or difflib.get_close_matches(
-            selector.upper(), known, n=1
-        )
-        hint = f"; did you mean {near[0]!r}?" if near else "; `amplint rule --all` lists them"
-        raise UnknownRule(f"unknown rule {selector!r}{hint}")
+        if not is_known(selector):
+            near = nearest(selector)
+            hint = f"; did you mean {near!r}?" if near else "; `amplint rule --all` lists them"
+            raise UnknownRule(f"unknown rule {selector!r}{hint}")
+
+
+def is_known(selector: str) -> bool:
+    """Whether `selector` means an installed rule, or is a family that may have rules in another version."""
+    families = (*DEFAULT_FAMILIES, *NPU_FAMILIES, "AMP", "AMP6", "AMP7")
+    return selector.strip().upper() in families or any(matches(rule, selector) for rule in all_rules())
+
+
+def nearest(selector: str) -> str | None:
+    """The code or name that is spelled most like `selector`, if one is."""
+    known = [*(rule.code for rule in all_rules()), *(rule.name for rule in all_rules()), "ALL"]
+    for text in (selector, selector.upper()):
+        near = difflib.get_close_matches(text, known, n=1)
+        if near:
+            return near[0]
+    return None
 
 
 def select_rules(settings: Settings) -> tuple[Rule, ...]:
-    """The rules in force under `settings`. Raises `UnknownRule` for selectors that mean nothing."""
+    """The rules in force under `settings`. Raises `UnknownRule` for selectors that mean nothing.
+
+    The project's own names for what rules look for (`aliases`) count as words of every rule.
+    """
     per_file = [code for _, codes in settings.per_file_ignores for code in codes]
     check_selectors([*(settings.select or ()), *settings.ignore, *settings.extend_select, *per_file])
     check_selectors([*settings.fixable, *settings.unfixable, *(key for key, _ in settings.severity)])
-    return tuple(rule for rule in all_rules() if _is_selected(rule, settings))
+    chosen = tuple(rule for rule in all_rules() if _is_selected(rule, settings))
+    words = tuple(dict.fromkeys(name.rpartition(".")[2] for name, _ in settings.aliases))
+    return tuple(_with_words(rule, words) for rule in chosen) if words else chosen
+
+
+def default_rules(settings: Settings) -> tuple[Rule, ...]:
+    """The rules that a run for the same target checks when nothing is selected, ignored or in preview."""
+    bare = Settings(target=settings.effective_target)
+    return tuple(rule for rule in all_rules() if _is_selected(rule, bare))
+
+
+def _with_words(rule: Rule, words: tuple[str, ...]) -> Rule:
+    """The rule with further words that may lead to findings of it."""
+    shape = rule.shape
+
+    def wider(outline: Outline) -> bool:
+        return shape is None or shape(outline) or any(word in outline.names for word in words)
+
+    return replace(
+        rule,
+        words=(*rule.words, *words) if rule.words else (),
+        shape=None if shape is None else wider,
+    )
 
 
 def _is_selected(rule: Rule, settings: Settings) -> bool:

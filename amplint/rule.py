@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amplint.finding import Confidence, Fix, Severity
+from amplint.finding import Confidence, Fix, Severity, Span
 
 if TYPE_CHECKING:
     import libcst as cst
 
+    from amplint.audit import Audit
     from amplint.config import Settings
     from amplint.gate import Outline
     from amplint.model.module import ModuleModel
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class Report:
     """What a rule says about one place; the engine turns it into a `Finding`."""
 
-    #: The node reported at.
-    node: cst.CSTNode
+    #: The node reported at; a span of the text for what is no node, such as a comment.
+    node: cst.CSTNode | Span
     message: str
     severity: Severity | None = None
     confidence: Confidence | None = None
@@ -41,10 +42,13 @@ class Context:
         settings: Settings,
         project: Project,
         is_active: Callable[[str, cst.CSTNode], bool],
+        audit: Audit,
     ) -> None:
         self.model = model
         self.settings = settings
         self.project = project
+        #: The file's suppressions and what they did; complete for rules that are `about_run`.
+        self.audit = audit
         #: What several rules compute once per file.
         self.memo: dict[str, object] = {}
         self._is_active = is_active
@@ -76,4 +80,6 @@ class Rule:
     fixable: str = "none"
     #: Severity when the target is npu, where that differs.
     npu_severity: Severity | None = None
+    #: Runs after all others, because it is about what they did.
+    about_run: bool = False
     module: str = ""

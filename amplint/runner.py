@@ -381,16 +381,17 @@ def _open_cache(settings: Settings, rules: Sequence[Rule], base: Path) -> Cache:
     from importlib.metadata import PackageNotFoundError, version
 
     from amplint import __version__
-    from amplint.cache import FOLDER, Cache, cache_path
+    from amplint.cache import Cache, cache_path
+    from amplint.cachedir import cache_folder
 
     try:
         libcst = version("libcst")
     except PackageNotFoundError:
         libcst = "?"
     python = ".".join(map(str, sys.version_info[:2]))
-    folder = settings.cache_dir or (settings.root or base) / FOLDER
-    parts = [__version__, libcst, python, str(base), repr(settings), *(repr(rule) for rule in rules)]
-    return Cache(cache_path(folder, parts))
+    matters = replace(settings, output_format="text", cache_dir=None, sources=())
+    parts = [__version__, libcst, python, str(base), repr(matters), *(repr(rule) for rule in rules)]
+    return Cache(cache_path(cache_folder(settings, base), parts))
 
 
 # -- what runs in workers ----------------------------------------------------------------------------------------

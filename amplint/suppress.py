@@ -43,6 +43,7 @@ _NOQA = re.compile(
 )
 _UNTIL = re.compile(r"(?:^|(?<=\s))until=(\S*)\s*")
 _CODE = re.compile(r"([A-Z]+)[0-9]*")
+_WORD = re.compile(r"[^\s,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Directive:
     rows: tuple[int, int] | None = None
     #: Why the directive is malformed and silences nothing; None when it is fine.
     problem: str | None = None
+    #: Where each of `codes` stands.
+    code_spans: tuple[Span, ...] = ()
 
     def expired(self, today: datetime.date) -> bool:
         """Whether its last day has passed."""
@@ -73,7 +76,7 @@ class Directive:
 
     def names(self, code: str, name: str) -> bool:
         """Whether it is about the rule with this code and name."""
-        return self.codes is None or any(_means(given, code, name) for given in self.codes)
+        return self.codes is None or any(means(given, code, name) for given in self.codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +87,28 @@ class Suppressions:
 
     def match(self, code: str, name: str, start_row: int, today: datetime.date) -> Directive | None:
         """The first directive that silences a finding of this rule that starts on this row, or None."""
-        disabled = self._disabled(code, name, start_row, today)
-        for directive in self.directives:
-            if directive is disabled:
-                return directive
-            if directive.kind not in ("disable", "enable") and _silences(
-                directive, code, name, start_row, today
-            ):
-                return directive
-        return None
+        return next(iter(self.matches(code, name, start_row, today)), None)
 
-    def _disabled(self, code: str, name: str, row: int, today: datetime.date) -> Directive | None:
-        """The `disable` in force for a rule on a row."""
-        disabled = None
+    def matches(self, code: str, name: str, start_row: int, today: datetime.date) -> list[Directive]:
+        """Every directive that silences a finding of this rule that starts on this row."""
+        disabled = self._disabled(code, name, start_row, today)
+        return [
+            directive
+            for directive in self.directives
+            if directive in disabled
+            or (
+                directive.kind not in ("disable", "enable")
+                and _silences(directive, code, name, start_row, today)
+            )
+        ]
+
+    def _disabled(self, code: str, name: str, row: int, today: datetime.date) -> list[Directive]:
+        """The `disable`s in force for a rule on a row."""
+        disabled: list[Directive] = []
         for directive in self.directives:
             if directive.kind == "disable":
-                if disabled is None and _silences(directive, code, name, row, today):
-                    disabled = directive
+                if _silences(directive, code, name, row, today):
+                    disabled.append(directive)
             elif (
                 directive.kind == "enable"
                 and directive.problem is None
@@ -108,7 +116,7 @@ class Suppressions:
                 and directive.rows[0] <= row
                 and directive.names(code, name)
             ):
-                disabled = None
+                disabled = []
         return disabled
 
 
@@ -133,7 +141,7 @@ def _silences(directive: Directive, code: str, name: str, row: int, today: datet
     )
 
 
-def _means(given: str, code: str, name: str) -> bool:
+def means(given: str, code: str, name: str) -> bool:
     """Whether a word in brackets means the rule: its name, its code, or a family that the code is in."""
     if given.lower() == name.lower() or given.upper() == "ALL":
         return True
@@ -211,17 +219,22 @@ def _parse_comment(text: str, row: int, offset: int) -> Iterator[Directive]:
             reason = reason[: date.start()] + reason[date.end() :]
             until = _date(date[1])
             problem = None if until else f"until={date[1]} is not a date such as until=2027-01-31"
-        codes = None if match["codes"] is None else _words(match["codes"])
+        codes, spans = (None, ()) if match["codes"] is None else _words(match, offset)
         span = Span(offset + match.start(), offset + match.start() + len(match[0].rstrip()))
-        yield Directive(cast(Kind, kind), codes, _reason(reason), until, row, span, comment, None, problem)
+        yield Directive(
+            cast(Kind, kind), codes, _reason(reason), until, row, span, comment, None, problem, spans
+        )
     for match in _NOQA.finditer(text):
-        codes = None if match["colon"] is None else _words(match["codes"] or "")
+        codes, spans = (None, ()) if match["colon"] is None else _words(match, offset)
         span = Span(offset + match.start(), offset + match.start() + len(match[0].rstrip()))
-        yield Directive("noqa", codes, _reason(match["rest"]), None, row, span, comment)
+        yield Directive("noqa", codes, _reason(match["rest"]), None, row, span, comment, None, None, spans)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.replace(",", " ").split())
+def _words(match: re.Match[str], offset: int) -> tuple[tuple[str, ...], tuple[Span, ...]]:
+    """The codes of a directive and where they stand; `offset` is where the comment begins."""
+    start = offset + match.start("codes")
+    found = [(m[0], Span(start + m.start(), start + m.end())) for m in _WORD.finditer(match["codes"] or "")]
+    return tuple(word for word, _ in found), tuple(span for _, span in found)
 
 
 def _reason(text: str) -> str:

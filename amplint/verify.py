@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from amplint.finding import Finding
 from amplint.model.module import ModuleModel
 
+_UNUSED = "AMP901"
+
 
 def objection(
     before: ModuleModel | None,
@@ -26,7 +28,10 @@ def objection(
     was = Counter(f.code for f in findings_before)
     now = Counter(f.code for f in findings_after)
     gone = Counter(f.code for f in fixed)
+    others = any(code != _UNUSED for code in gone)
     for code in sorted(now):
+        if code == _UNUSED and others:
+            continue  # what silenced a finding that is gone now silences nothing
         if now[code] > was[code] - gone[code]:
             kind = "still there" if gone[code] else "new"
             return f"a finding of {code} is {kind} after it"

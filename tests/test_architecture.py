@@ -56,9 +56,17 @@ ARROWS: dict[str, set[str]] = {
     # one run
     "amplint.registry": {"amplint.config", "amplint.rule"},
     "amplint.discover": {"amplint.config", "amplint.source"},
+    "amplint.audit": {
+        "amplint.finding",
+        "amplint.registry",
+        "amplint.rule",
+        "amplint.source",
+        "amplint.suppress",
+    },
     "amplint.gate": {"amplint.rule", "amplint.source", "amplint.syntax"},
     "amplint.verify": {"amplint.finding", "amplint.model"},
     "amplint.engine": {
+        "amplint.audit",
         "amplint.config",
         "amplint.discover",
         "amplint.facts",
@@ -86,16 +94,20 @@ ARROWS: dict[str, set[str]] = {
         "amplint.syntax",
         "amplint.verify",
     },
-    "amplint.report": {"amplint.finding", "amplint.fix", "amplint.source"},
+    "amplint.report": {"amplint.config", "amplint.finding", "amplint.fix", "amplint.source"},
     # what people call
+    "amplint.cachedir": {"amplint.config"},
+    "amplint.scaffold": set(),
     "amplint.cli": {
         "amplint",
+        "amplint.cachedir",
         "amplint.config",
         "amplint.discover",
         "amplint.finding",
         "amplint.registry",
         "amplint.report",
         "amplint.runner",
+        "amplint.scaffold",
         "amplint.source",
     },
     "amplint.__main__": {"amplint.cli"},
@@ -112,6 +124,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.port",
         "amplint.registry",
         "amplint.rule",
+        "amplint.suppress",
         "amplint.syntax",
     },
 }
@@ -132,6 +145,9 @@ BEFORE_LIBCST = (
     "amplint",
     "amplint.cli",
     "amplint.cli.check",
+    "amplint.cli.clean",
+    "amplint.cli.config",
+    "amplint.cli.new_rule",
     "amplint.cli.rule",
     "amplint.cli.shim",
     "amplint.config",
@@ -334,13 +350,15 @@ def traps(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["check", "fix", "rule", "shim"])
+@pytest.mark.parametrize("command", ["check", "fix", "rule", "config", "shim", "clean"])
 def test_a_command_imports_neither_torch_nor_what_it_lints(command, traps):
     arguments = {
         "check": [str(traps / "train.py")],
         "fix": ["--repair", str(traps / "train.py")],
         "rule": ["--all"],
+        "config": [str(traps)],
         "shim": ["--vendor", str(traps / "_amp.py")],
+        "clean": [str(traps)],
     }[command]
     code = (
         "from amplint.cli import main\n"

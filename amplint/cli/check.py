@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from amplint.cli import FAILED, FINDINGS_REMAIN, UserError, complain, emit, is_terminal, wants_color
-from amplint.config import CONFIDENCES, SEVERITIES, SOCS, STYLES, TARGETS, ConfigError, Settings, load_settings
+from amplint.config import (
+    CONFIDENCES,
+    SEVERITIES,
+    SOCS,
+    STYLES,
+    TARGETS,
+    ConfigError,
+    Settings,
+    load_settings,
+)
 from amplint.report import FOR_PROGRAMS, FORMATS
 
 if TYPE_CHECKING:
@@ -74,7 +83,9 @@ _OTHERS = (
         help="Severity from which on findings make the exit code 1.",
     ),
     click.Option(["--exit-zero"], is_flag=True, help="Exit with 0 even if findings remain: --fail-on never."),
-    click.Option(["--show-files"], is_flag=True, help="List the files that would be checked, and do no more."),
+    click.Option(
+        ["--show-files"], is_flag=True, help="List the files that would be checked, and do no more."
+    ),
     click.Option(
         ["--show-settings"], is_flag=True, help="Print the settings of this run, as `amplint config` does."
     ),

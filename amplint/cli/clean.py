@@ -20,7 +20,8 @@ def clean(path: str, cache_dir: str | None, isolated: bool, config: str | None) 
     """Remove the cache of runs over PATH, by default the working directory.
 
     That is the folder that cache-dir names, and .amplint_cache beside the configuration or in PATH. A
-    folder without the marker that amplint puts into its caches is left alone.
+    folder without the marker that amplint puts into its caches is left alone, and so are other files in
+    one that has it.
     """
     from amplint.cachedir import is_ours, remove
 
@@ -31,10 +32,12 @@ def clean(path: str, cache_dir: str | None, isolated: bool, config: str | None) 
         if folder in foreign:
             continue
         try:
-            remove(folder)
+            gone = remove(folder)
         except OSError as error:
             raise UserError(f"{_shown(folder)} cannot be removed: {error.strerror}") from error
-        emit(f"removed {_shown(folder)}\n")
+        what = "" if gone else "the cache in "
+        rest = "" if gone else "; there is something else in this folder, which stays"
+        emit(f"removed {what}{_shown(folder)}{rest}\n")
     if foreign:
         names = ", ".join(map(_shown, foreign))
         raise UserError(f"{names}: left alone, because amplint's marker (CACHEDIR.TAG) is not in it")

@@ -13,7 +13,9 @@ from amplint.config import ConfigError, Settings, load_settings
 @click.command()
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path(exists=True))
 @click.option("--isolated", is_flag=True, help="Read no configuration and no dependencies.")
-@click.option("--config", "config_file", metavar="FILE", help="Configuration to use instead of the nearest one.")
+@click.option(
+    "--config", "config_file", metavar="FILE", help="Configuration to use instead of the nearest one."
+)
 @click.option(
     "--output-format",
     type=click.Choice(("text", "json")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
@@ -15,7 +16,9 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import Lift, names
 from amplint.flow.protocol import Alias, Flag, Made, Value
 from amplint.model import ir
-from amplint.model.module import ModuleModel
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,8 @@ class Bindings:
         found: dict[c.Path, Value] = {}
         for path, bindings in self._bindings.items():
             only = bindings[0]
+            if len(path) == 1 and self._is_param(path[0]):
+                continue  # it held something else before
             if len(bindings) == 1 and not only.in_loop and not only.guards and only.value is not None:
                 value = self._value(only.value)
                 if value is not None and self._is_fixed(path, value):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from amplint.model import ir
-from amplint.model.module import ModuleModel
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
 
 #: Bases whose methods never touch a scaler of the subclass.
 _INERT = (

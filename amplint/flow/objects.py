@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
@@ -11,7 +12,9 @@ from amplint.flow.gradients import is_sharded
 from amplint.flow.lift import names, scaled_by
 from amplint.flow.protocol import Made, Value
 from amplint.model import ir
-from amplint.model.module import ModuleModel
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
 
 __all__ = ["Objects", "backward_losses", "value_paths"]
 

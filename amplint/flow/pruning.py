@@ -43,6 +43,15 @@ class Pruner:
         self._programs = programs
         #: Function -> functions that call it.
         self.callers = self._find_callers()
+        #: Functions that are handed on as values, to be called by code that is not seen.
+        self.handed_on = objects.as_values | {
+            function
+            for program in programs.values()
+            for node in nodes(program)
+            if isinstance(node, p.Invoke)
+            for argument in node.arguments
+            for function in argument.functions
+        }
         self.matters = self._mattering()
         self._scaled_losses = any(
             isinstance(value, p.Scaled) for program in programs.values() for value in _values(program)
@@ -59,7 +68,7 @@ class Pruner:
         for name, program in self._programs.items():
             for node in nodes(program):
                 if isinstance(node, p.Invoke):
-                    for callee in self._callees(node):
+                    for callee in self.callees(node):
                         found.setdefault(callee, {})[name] = None
         return {callee: tuple(callers) for callee, callers in found.items()}
 
@@ -74,7 +83,7 @@ class Pruner:
                     stack.append(caller)
         return found
 
-    def _callees(self, node: p.Invoke) -> Iterator[str]:
+    def callees(self, node: p.Invoke) -> Iterator[str]:
         """Functions that the call may reach."""
         objects, classes = self._objects, self._objects.classes
         found: list[str | None] = [node.function]
@@ -126,7 +135,7 @@ class Pruner:
     def _keeps(self, node: p.Invoke) -> bool:
         if self._is_event(node):
             return True
-        return any(f in self.matters or f in self._objects.placeholders for f in self._callees(node))
+        return any(f in self.matters or f in self._objects.placeholders for f in self.callees(node))
 
     def _prune(self, program: p.Program, relevant: Relevance | None) -> p.Program:
         found: list[p.Node] = []
@@ -199,9 +208,7 @@ class Pruner:
                 elif isinstance(node, p.Branch) and any(map(_is_act, nodes((*node.then, *node.orelse)))):
                     _note(node.test, tested, wide)
                 else:
-                    called = isinstance(node, p.Invoke) and any(
-                        f in self.matters for f in self._callees(node)
-                    )
+                    called = isinstance(node, p.Invoke) and any(f in self.matters for f in self.callees(node))
                     read.update(_read(node, called))
         for node in assigned:
             if isinstance(node.value, p.Made):

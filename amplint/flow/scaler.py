@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from amplint.finding import Confidence
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow import walk
+from amplint.flow.entries import Entries
+from amplint.flow.gradients import may_clip
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.slicing import Slicer
 from amplint.flow.state import FRAMEWORK
 from amplint.flow.typestate import ClipRecord, GaveUp, Recording, Typestate
 from amplint.model import ir
-from amplint.model.module import ModuleModel
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,12 @@ class Repair:
     #: The step whose scaler and optimizer are meant, or the `unscale_` to move.
     site: int | None = None
     reason: str = ""
+    #: For "guard": a call by which a helper that clips is reached where nothing is scaled, if one is known.
+    idle_call: int | None = None
+    #: The same gradients may be clipped here more than once before they are consumed.
+    repeated: bool = False
+    #: Exactly one rewrite is right, as far as this file shows.
+    safe: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,17 @@ class ScalerAnalysis:
 
 
 _RESULTS: WeakKeyDictionary[ModuleModel, ScalerAnalysis] = WeakKeyDictionary()
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _ORDER = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
+
+
+def may_concern(names: Set[str]) -> bool:
+    """Whether a file with these identifiers can have a clip that a scaled backward reaches."""
+    if "scale" in names:
+        scales = "backward" in names or "manual_backward" in names
+    else:
+        scales = "manual_backward" in names and "automatic_optimization" in names
+    return scales and may_clip(names)
 
 
 def scaler_analysis(model: ModuleModel) -> ScalerAnalysis:
@@ -73,14 +95,18 @@ def scaler_analysis(model: ModuleModel) -> ScalerAnalysis:
 
 def analyse(model: ModuleModel) -> ScalerAnalysis:
     """Slice every function of the file and run the protocol from each of them."""
-    text = model.source.text
-    if not any(word in text for word in (".scale(", "unscale_", "manual_backward")):
+    if not may_concern(set(_IDENTIFIER.findall(model.source.text))):
         return ScalerAnalysis()
     objects = Objects(model)
     slicer = Slicer(objects)
     pruner = Pruner(objects, {name: slicer.program(f) for name, f in objects.functions.items()})
     programs = pruner.result()
-    clips = {n.site: n for program in programs.values() for n in nodes(program) if isinstance(n, p.Clip)}
+    clips = {
+        node.site: (node, name)
+        for name, program in programs.items()
+        for node in nodes(program)
+        if isinstance(node, p.Clip)
+    }
     if not clips:
         return ScalerAnalysis()
     typestate = Typestate(objects, programs, pruner.matters)
@@ -95,11 +121,20 @@ def analyse(model: ModuleModel) -> ScalerAnalysis:
             except GaveUp:
                 gave_up += 1
     half = _trains_in_half(objects.functions.values())
-    verdicts = (_verdict(clip, recordings, half) for clip in clips.values())
-    return ScalerAnalysis(tuple(v for v in verdicts if v is not None), gave_up)
+    entries = Entries(pruner, programs)
+    found: list[ClipBeforeUnscale] = []
+    for clip, name in clips.values():
+        verdict = _verdict(clip, entries.of(name), recordings, half)
+        if verdict is not None and name in scaling:
+            # not a helper: the call that leads to the clip leads to a backward as well
+            verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
+        found.extend([verdict] if verdict is not None else [])
+    return ScalerAnalysis(tuple(found), gave_up)
 
 
-def _verdict(clip: p.Clip, recordings: dict[str, Recording], half: bool) -> ClipBeforeUnscale | None:
+def _verdict(
+    clip: p.Clip, entries: dict[str, int | None], recordings: dict[str, Recording], half: bool
+) -> ClipBeforeUnscale | None:
     seen = {root: r.clips[clip.site] for root, r in recordings.items() if clip.site in r.clips}
     bad = {root: record for root, record in seen.items() if _is_bad(record)}
     if not bad:
@@ -107,9 +142,6 @@ def _verdict(clip: p.Clip, recordings: dict[str, Recording], half: bool) -> Clip
     confidence = max(
         (_confidence(record, recordings[root].imprecise, half) for root, record in bad.items()),
         key=_ORDER.index,
-    )
-    idle = any(record.idle for record in bad.values()) or any(
-        record.idle and not record.scaled and len(seen) > len(bad) + 1 for record in seen.values()
     )
     first = next((record for root, record in bad.items() if root), bad.get("", next(iter(bad.values()))))
     scaler, backward = next(iter(first.scaled.items()))
@@ -123,7 +155,7 @@ def _verdict(clip: p.Clip, recordings: dict[str, Recording], half: bool) -> Clip
         steps,
         late,
         confidence,
-        _repair(list(bad.values()), confidence, idle),
+        _repair(bad, seen, entries, recordings, confidence),
     )
 
 
@@ -142,7 +174,18 @@ def _confidence(record: ClipRecord, imprecise: bool, half: bool) -> Confidence:
     return Confidence.HIGH if seen and not imprecise else Confidence.MEDIUM
 
 
-def _repair(records: list[ClipRecord], confidence: Confidence, idle: bool) -> Repair:
+_UNSCALED = "on other paths unscale_ has already run here"
+_CHOICE = "several scalers or optimizers are concerned; which to unscale is a choice"
+
+
+def _repair(
+    bad: dict[str, ClipRecord],
+    seen: dict[str, ClipRecord],
+    entries: dict[str, int | None],
+    recordings: dict[str, Recording],
+    confidence: Confidence,
+) -> Repair:
+    records = list(bad.values())
     optimizers = [{*record.steps.values(), *record.late_unscales.values()} for record in records]
     scalers = [record.scaled for record in records]
     late = sorted({site for record in records for site in record.late_unscales})
@@ -151,21 +194,34 @@ def _repair(records: list[ClipRecord], confidence: Confidence, idle: bool) -> Re
         return Repair(
             "none", reason="the framework unscales inside optimizer.step(); clip with its own method"
         )
-    if confidence is Confidence.LOW:
-        return Repair("none", reason="on other paths unscale_ has already run here")
+    entered = [seen[entry] for entry in entries if entry in seen]
+    if confidence is Confidence.LOW or any(record.unscaled or record.unknown for record in entered):
+        return Repair("none", reason=_UNSCALED)
     if any(len(found) > 1 for found in (*scalers, *optimizers)):
-        return Repair(
-            "none", reason="several scalers or optimizers are concerned; which to unscale is a choice"
-        )
+        return Repair("none", reason=_CHOICE)
     if late:
         many = Repair("none", reason="several unscale_ calls come too late; which to move is a choice")
-        return Repair("move", late[0]) if len(late) == 1 else many
+        return Repair("move", late[0], safe=bool(steps)) if len(late) == 1 else many
     if not steps:
         return Repair("none", reason="the step that consumes these gradients is not in this file")
     if any(record.unconsumed for record in records):
         reason = "the clip also runs where no step follows; move it under the step's condition"
         return Repair("none", reason=reason)
-    return Repair("guard" if idle else "insert", steps[0])
+    repeated = any(record.repeated for record in records)
+    idle, call = _idle([*records, *entered], entries, recordings)
+    return Repair("guard" if idle else "insert", steps[0], "", call, repeated)
+
+
+def _idle(
+    records: list[ClipRecord], entries: dict[str, int | None], recordings: dict[str, Recording]
+) -> tuple[bool, int | None]:
+    """Whether the clip also runs where its scaler has scaled nothing, and a call that leads there."""
+    calls = [call for entry, call in entries.items() if entry not in recordings]
+    calls.extend(call for record in records for call in record.idle_calls)
+    scalers = {scaler for record in records for scaler in record.scaled}
+    others = any(scaler not in scalers for record in records for scaler in record.off)
+    idle = others or bool(calls) or any(record.idle for record in records)
+    return idle, next((call for call in calls if call is not None), None)
 
 
 def _written(scaler: c.Path) -> str:

@@ -39,6 +39,12 @@ class ClipRecord:
     unknown: bool = False
     #: Reached without a scaler having run its backward.
     idle: bool = False
+    #: The calls by which it was reached so, where it stands in a function that was called.
+    idle_calls: dict[int, None] = field(default_factory=dict)
+    #: Scalers that are disabled in some execution.
+    off: dict[c.Path, None] = field(default_factory=dict)
+    #: The same gradients came here more than once.
+    repeated: bool = False
     #: Site of the step -> the optimizer, for steps that consumed what was clipped.
     steps: dict[int, c.Path] = field(default_factory=dict)
     #: Sites of `unscale_` calls that came too late.
@@ -69,6 +75,8 @@ class Frame:
 
     functions: tuple[str, ...]
     klass: str | None
+    #: The call by which it was reached.
+    call: int | None = None
 
 
 @dataclass(slots=True)
@@ -178,7 +186,7 @@ class Typestate(Environment):
             manual = frame.klass is not None and self._objects.is_manual(frame.klass)
             return [self._scale(FRAMEWORK, node.site, state)] if manual else [state]
         if isinstance(node, p.Clip):
-            return [self._clip(node, state)]
+            return [self._clip(node, state, frame)]
         if isinstance(node, p.Descale):
             return [State(state.known, state.values, {s: descaled(f) for s, f in state.scalers.items()})]
         raise TypeError(type(node).__name__)
@@ -295,7 +303,7 @@ class Typestate(Environment):
             scaler, replace(before, kind="scaled", backward=backward, unscaled=unscaled, pending=())
         )
 
-    def _clip(self, node: p.Clip, state: State) -> State:
+    def _clip(self, node: p.Clip, state: State, frame: Frame) -> State:
         record = self._record.clip(node.site)
         seen = {s: self._at_clip(s, phase, node, state) for s, phase in state.scalers.items()}
         found = {verdict for verdict, _ in seen.values()}
@@ -309,11 +317,16 @@ class Typestate(Environment):
                     phase = state.scalers[scaler]
                     record.scaled.setdefault(scaler, phase.backward)
                     pending = Pending(node.site, bool(phase.stepped), owners)
+                    record.repeated |= any(q.site == node.site and not q.consumed for q in phase.pending)
                     if pending not in phase.pending:
                         phase = replace(phase, pending=(*phase.pending, pending))
                         state = state.with_phase(scaler, phase)
-        elif "off" not in found:
+        elif "off" in found:
+            record.off.update((scaler, None) for scaler, (verdict, _) in seen.items() if verdict == "off")
+        else:
             record.idle = True
+            if frame.call is not None:
+                record.idle_calls[frame.call] = None
         return state
 
     def _at_clip(
@@ -469,7 +482,7 @@ class Typestate(Environment):
         if name in frame.functions or len(frame.functions) > _DEPTH:
             return Flow([self._escape(node, state, frame)])
         entry = self._bind(node, name, klass, state)
-        flow = self._run(self._programs[name], [entry], Frame((*frame.functions, name), klass))
+        flow = self._run(self._programs[name], [entry], Frame((*frame.functions, name), klass, node.site))
         states = [*flow.normal, *flow.exits.get("return", ())]
         result = Flow([self._leave(name, after, state) for after in states])
         result.leave("raise", [self._leave(name, s, state) for s in flow.exits.get("raise", ())])

@@ -20,11 +20,18 @@ _VERSION = re.compile(
 )
 #: The device-agnostic API, or a device that is neither the CPU nor CUDA.
 _SERVES = re.compile(
-    r"torch\.amp\b|torch\.autocast\b|\baccelerator\b"
+    r"torch\.amp\b|torch\.autocast\b|\b[gs]et_autocast_dtype\b|\bis_autocast_enabled\(\s*[\w\"']|\baccelerator\b"
     r"|(?:\b|_)(?:torch_)?(?:npu|xpu|hpu|mlu|musa|gcu|mps|xla|ascend)(?:\b|_)",
     re.IGNORECASE,
 )
-_FALLBACK_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException")
+_FALLBACK_ERRORS = (
+    "ImportError",
+    "ModuleNotFoundError",
+    "AttributeError",
+    "TypeError",
+    "Exception",
+    "BaseException",
+)
 
 
 def guard(model: ModuleModel, node: cst.CSTNode) -> str | None:

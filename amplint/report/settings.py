@@ -8,6 +8,9 @@ from pathlib import Path
 
 from amplint.config import Settings
 
+#: Behind longer settings the origin stands where they end.
+_ALIGNED = 60
+
 
 @dataclass(frozen=True, slots=True)
 class InForce:
@@ -29,7 +32,7 @@ class InForce:
 
     def _value(self, key: str, value: object) -> object:
         if key == "select" and value is None:
-            return list(self.default_select)
+            return sorted(self.default_select)
         if key == "cache-dir":
             return str(self.cache)
         if key == "torch" and isinstance(value, tuple):
@@ -44,7 +47,7 @@ def as_text(in_force: InForce) -> str:
     """An amplint.toml with every setting, its origin as a comment, and what follows from them as comments."""
     settings = in_force.settings
     rows = [(f"{key} = {_toml(value)}", source) for key, value, source in in_force.rows()]
-    width = min(max(len(setting) for setting, _ in rows), 60)
+    width = max(len(setting) for setting, _ in rows if len(setting) <= _ALIGNED)
     target = settings.effective_target
     if settings.target == "auto" and settings.requires_npu:
         target += f", because {settings.source_of('requires_npu')} names torch_npu"
@@ -83,7 +86,9 @@ def _thawed(value: object) -> object:
     """Tuples as lists, tuples of pairs as tables."""
     if not isinstance(value, tuple):
         return value
-    if value and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value):
+    if value and all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value
+    ):
         return {key: _thawed(content) for key, content in value}
     return [_thawed(element) for element in value]
 

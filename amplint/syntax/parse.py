@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import libcst as cst
@@ -10,6 +11,8 @@ from amplint.finding import Position
 from amplint.source import Source
 from amplint.syntax.syntax_error import SyntaxProblem, first_look
 
+#: What LibCST puts before its messages; the place is given in other ways.
+_NOISE = re.compile(r"^(?:(?:parser|tokenizer) error: )?(?:error at \d+:\d+: )?")
 #: Frames that LibCST's code generation needs for a tree of the greatest depth admitted.
 _RECURSION = 20_000
 
@@ -30,11 +33,18 @@ def parse_after_look(source: Source, problem: SyntaxProblem | None) -> cst.Modul
         return cst.parse_module(source.text)
     except cst.ParserSyntaxError as error:
         place = Position(max(1, error.raw_line), max(1, error.raw_column + 1))
-        return problem or SyntaxProblem(_first_line(error.message), place)
-    except (RecursionError, MemoryError, ValueError) as error:
-        return problem or SyntaxProblem(_first_line(str(error)), Position(1, 1))
+        return problem or SyntaxProblem(_only_here(error.message), place)
+    except (RecursionError, MemoryError, ValueError, cst.CSTValidationError) as error:
+        return problem or SyntaxProblem(_only_here(str(error)), Position(1, 1))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # what a bug in LibCST's native part raises
+            raise
+        return problem or SyntaxProblem(_only_here(str(error)), Position(1, 1))
 
 
-def _first_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[0] if lines else "invalid syntax"
+def _only_here(text: str) -> str:
+    """The message for a text that Python accepts and LibCST does not."""
+    lines = _NOISE.sub("", text.strip()).splitlines()
+    return (
+        f"LibCST, which amplint parses with, does not accept it ({lines[0] if lines else 'invalid syntax'})"
+    )

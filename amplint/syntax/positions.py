@@ -15,6 +15,9 @@ from libcst._nodes.internal import CodegenState
 
 from amplint.finding import Span
 
+#: What LibCST may lose besides whitespace: joined rows, a second byte order mark.
+_LOST = ("\\\n", "\\\r", "\ufeff")
+
 
 class PositionsLost(ValueError):
     """The tree does not print as the text it came from, and the two cannot be lined up."""
@@ -77,8 +80,9 @@ class _Recorder(CodegenState):
 class Spans:
     """Character spans of the nodes of one module.
 
-    LibCST loses a form feed before an unindented statement and a lone final carriage return, so the printed
-    code can be shorter than the text; spans are then lined up with the text, or `PositionsLost` is raised.
+    LibCST loses a form feed before an unindented statement, a lone final carriage return and a backslash that joins
+    an empty row to a statement, so the printed code can be shorter than the text; spans are then lined up with the
+    text, or `PositionsLost` is raised.
     """
 
     def __init__(self, module: cst.Module, text: str) -> None:
@@ -106,7 +110,7 @@ def _line_up(code: str, text: str) -> list[int]:
     place = 0
     for char in code:
         while place < len(text) and text[place] != char:
-            if not text[place].isspace():
+            if not (text[place].isspace() or text.startswith(_LOST, place)):
                 raise PositionsLost(f"offset {place}: {text[place]!r} is not in the parsed tree")
             place += 1
         if place == len(text):

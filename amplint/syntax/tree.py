@@ -17,27 +17,29 @@ from amplint.syntax.positions import Spans
 
 NodeT = TypeVar("NodeT", bound=cst.CSTNode)
 
-_FIELDS: dict[type, tuple[str, ...]] = {}
+
+class _Fields(dict[type, tuple[str, ...]]):
+    """Node class -> names of the attributes that hold its children, in lexical order."""
+
+    def __missing__(self, kind: type) -> tuple[str, ...]:
+        found = self[kind] = CHILDREN.get(kind.__name__, ())
+        return found
 
 
-def fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    """Names of the attributes of `kind` that hold children, in lexical order."""
-    found = _FIELDS.get(kind)
-    if found is None:
-        found = _FIELDS[kind] = CHILDREN.get(kind.__name__, ())
-    return found
+_FIELDS = _Fields()
 
 
-def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """Direct children of `node` that carry meaning, in lexical order."""
-    for name in fields(type(node)):
+    found: list[cst.CSTNode] = []
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                if isinstance(item, cst.CSTNode):
-                    yield item
+        kind = type(value)
+        if kind is list or kind is tuple:
+            found.extend(value)
+        elif value is not None and kind is not cst.MaybeSentinel:
+            found.append(value)
+    return found
 
 
 class Tree:
@@ -70,9 +72,9 @@ class Tree:
             parent.append(above)
             number[id(node)] = index
             by_type.setdefault(type(node), []).append(node)
-            below = list(children(node))
+            below = children(node)
             below.reverse()
-            stack.extend((child, index) for child in below)
+            stack.extend([(child, index) for child in below])
         last = self._last = list(range(len(nodes)))
         for index in range(len(nodes) - 1, 0, -1):
             above = parent[index]

@@ -14,6 +14,7 @@ MODULES = (
     "amp_api.cuda_custom_fwd_bwd",
     "amp_api.autocast_hardcoded_cuda",
     "amp_api.grad_scaler_default_device",
+    "amp_api.autocast_state_without_device",
     "amp_api.cuda_amp_module",
     "amp_api.grad_scaler_positional",
     "amp_api.autocast_positional_bool",
@@ -21,6 +22,9 @@ MODULES = (
     "scaler.clip_before_unscale",
     "values.with_and",
     "about_run.syntax_error",
+    "about_run.unused_suppression",
+    "about_run.unknown_rule_in_suppression",
+    "about_run.expired_suppression",
 )
 
 

@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+from amplint.report import FORMATS
+
 NOT_FOR_EVERYBODY = ("libcst", "rich", "torch", "pathspec", "pygls", "multiprocessing", "tomllib")
 
 
@@ -32,8 +34,9 @@ def test_the_help_of_every_command_is_shown_without_importing_libcst_or_torch() 
     code = """
         from click.testing import CliRunner
         from amplint.cli import main
-        for args in ["--help"], ["check", "-h"], ["fix", "-h"], ["rule", "-h"], ["shim", "-h"]:
-            assert CliRunner().invoke(main, args).exit_code == 0
+        for command in "check", "fix", "rule", "config", "shim", "clean", "new-rule":
+            assert CliRunner().invoke(main, [command, "-h"]).exit_code == 0
+        assert CliRunner().invoke(main, ["--help"]).exit_code == 0
     """
     assert {name.partition(".")[0] for name in imported_by(textwrap.dedent(code))}.isdisjoint(
         ("libcst", "rich", "torch", "pathspec")
@@ -43,11 +46,14 @@ def test_the_help_of_every_command_is_shown_without_importing_libcst_or_torch() 
 def test_help_lists_the_commands(amplint) -> None:
     result = amplint("-h")
     assert result.exit_code == 0
-    assert re.findall(r"^  (check|fix|rule|shim) ", result.stdout, re.MULTILINE) == [
+    assert re.findall(r"^  ([a-z][a-z-]+)  ", result.stdout, re.MULTILINE) == [
         "check",
         "fix",
         "rule",
+        "config",
         "shim",
+        "clean",
+        "new-rule",
     ]
 
 
@@ -148,7 +154,7 @@ def test_a_report_that_cannot_be_written_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1", "gbk"])
-@pytest.mark.parametrize("output_format", ["text", "json"])
+@pytest.mark.parametrize("output_format", FORMATS)
 def test_no_encoding_of_the_terminal_is_a_reason_to_crash(encoding: str, output_format: str) -> None:
     code = program("return RunResult([found('\\u5931 \\udc80 \\U0001f600', '\\u8bad\\udcff.py')], files=1)")
     process = python(

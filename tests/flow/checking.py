@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import date
 from textwrap import dedent
 
 import libcst as cst
 from amplint_rules.scaler.clip_before_unscale import RULE
 
+from amplint.audit import Audit
 from amplint.config import Settings
 from amplint.finding import Confidence, Fix
+from amplint.fix import apply
 from amplint.model.module import ModuleModel
 from amplint.project.link import Project
 from amplint.rule import Context, Report
 from amplint.source import source_from_text
+from amplint.suppress import parse_suppressions
 
 IMPORTS = "import torch\nfrom torch.nn.utils import clip_grad_norm_, clip_grad_value_\n"
 
@@ -23,7 +27,9 @@ def model_of(text: str) -> ModuleModel:
 
 
 def context(text: str) -> Context:
-    return Context(model_of(text), Settings(), Project(), lambda code, node: True)
+    model = model_of(text)
+    audit = Audit(model.source, parse_suppressions(model.source), date.today(), (), ())
+    return Context(model, Settings(), Project(), lambda code, node: True, audit)
 
 
 def reports(body: str) -> tuple[Context, list[Report]]:
@@ -62,3 +68,20 @@ def repaired(body: str) -> str:
         text = text[: edit.span.start] + edit.content + text[edit.span.end :]
     assert not clips(text), text
     return text.removeprefix(IMPORTS)
+
+
+def repaired_all(body: str) -> str:
+    """The body after all fixes at once, without the imports put before it."""
+    _, found = reports(body)
+    fixes = [report.fix() for report in found if report.fix is not None]
+    text = apply(IMPORTS + dedent(body), [fix for fix in fixes if isinstance(fix, Fix)]).text
+    assert not clips(text), text
+    return text.removeprefix(IMPORTS)
+
+
+def reasons(body: str) -> list[str]:
+    """Why there is no fix, for each report."""
+    _, found = reports(body)
+    made = [report.fix() for report in found if report.fix is not None]
+    assert all(isinstance(fix, str) for fix in made), made
+    return [str(fix) for fix in made]

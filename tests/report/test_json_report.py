@@ -5,7 +5,7 @@ import json
 import pytest
 
 from amplint.finding import Applicability, Confidence, Fix, FixKind, Note, Position, Severity
-from amplint.report.json import render
+from amplint.report.json import render, render_lines
 from amplint.runner import RunResult
 from amplint.source import source_from_text
 
@@ -126,3 +126,16 @@ def test_surrogates_and_other_characters_are_escaped_and_come_back(finding) -> N
 def test_findings_keep_their_order(finding) -> None:
     items = rendered(finding(SOURCE, "scale"), finding(SOURCE, "clip"), finding(SOURCE, "step"))
     assert [item["location"]["row"] for item in items] == [1, 2, 3]  # type: ignore[index]
+
+
+def test_lines_are_the_elements_of_the_list(finding, edit) -> None:
+    fix = Fix(FixKind.PORT, Applicability.SAFE, "", (edit(SOURCE, "clip(x)", "cut(x)"),))
+    findings = [finding(SOURCE, "clip", fix=fix), finding(SOURCE, "step", message="a\nb \u2028 \udc80")]
+    result = RunResult(findings, sources={SOURCE.filename: SOURCE})
+    text = render_lines(result)
+    assert [json.loads(line) for line in text.splitlines()] == json.loads(render(result))
+    assert text.isascii() and text.endswith("}\n")
+
+
+def test_no_lines_are_written_for_nothing_found() -> None:
+    assert render_lines(RunResult()) == ""

@@ -19,5 +19,6 @@ RULE = Rule(
     summary="the file cannot be parsed, so nothing in it was checked",
     severity=Severity.ERROR,
     check=check,
+    about_run=True,
     module=__name__,
 )

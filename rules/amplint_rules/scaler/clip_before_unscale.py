@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import libcst as cst
 
 from amplint.finding import Applicability, Confidence, Edit, Fix, FixKind, Severity, Span
-from amplint.flow.scaler import ClipBeforeUnscale, scaler_analysis
+from amplint.flow.scaler import ClipBeforeUnscale, may_concern, scaler_analysis
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
 
@@ -17,18 +18,24 @@ _ELSEWHERE = (
 _ONE_LINE = "the clip shares its line with other statements; give it a line of its own first"
 _OTHER_BLOCK = "unscale_ stands in another block or function; move the clip behind it"
 _GUARD = "the clip also runs where nothing is scaled; call unscale_ under the condition of the step"
+_HELPER = "the helper also runs where nothing is scaled (line {row}); call unscale_ where it is called"
+_REPEATED = "the clip may run several times before the step; call unscale_ once before the first of them"
+_SEVERAL = "several clips lead to this step; call unscale_ once before the first of them"
+_LEFT = "the block can be left between the clip and unscale_; move it by hand"
+_CONSTANTS = ("None", "True", "False")
 
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report each clip that a scaled backward reaches without an `unscale_` for the optimizer concerned."""
     nodes = ctx.model.tree.nodes
-    for clip in scaler_analysis(ctx.model).clips_before_unscale:
+    found = scaler_analysis(ctx.model).clips_before_unscale
+    for clip in found:
         yield Report(
             nodes[clip.site],
             _message(ctx.model.tree, clip),
             confidence=clip.confidence,
             trace=_trace(ctx.model.tree, clip),
-            fix=lambda clip=clip: _fix(ctx, clip),  # type: ignore[misc]  # binds this round's clip
+            fix=partial(_fix, ctx, clip, found),
         )
 
 
@@ -70,23 +77,74 @@ def _protocol_call(tree: Tree, clip: ClipBeforeUnscale) -> tuple[str, str] | Non
 # -- the repair ---------------------------------------------------------------------------------------------
 
 
-def _fix(ctx: Context, clip: ClipBeforeUnscale) -> Fix | str:
+def _fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBeforeUnscale]) -> Fix | str:
     tree = ctx.model.tree
     if clip.repair.site is None:
         return clip.repair.reason
     anchor = _anchor(tree, clip)
-    if not isinstance(anchor, cst.BaseCompoundStatement) and not _alone(anchor):
-        return _ONE_LINE
+    for other in found:
+        if other is clip or not _share_the_call(clip, other):
+            continue
+        place = _anchor(tree, other)
+        if tree.parent(place) is not tree.parent(anchor):
+            if not _exclude_each_other(tree, place, anchor):
+                return _SEVERAL
+        elif tree.number(place) < tree.number(anchor):
+            return _fix(ctx, other, found)  # the same edits: one call serves both
     if clip.repair.kind == "move":
-        return _move(ctx, anchor, tree.nodes[clip.repair.site])
+        return _move(ctx, clip, anchor)
     call = _protocol_call(tree, clip)
     step = tree.nodes[clip.repair.site]
-    if call is None or not isinstance(step, cst.Call) or not _means_the_same(ctx, anchor, step):
+    if not _can_stand_alone(anchor):
+        return _ONE_LINE
+    if call is None or not isinstance(step, cst.Call) or not _means_the_same(ctx, anchor, step, _names(step)):
         return _ELSEWHERE
-    guard = _guard(tree, anchor, step) if clip.repair.kind == "guard" else ""
+    if clip.repair.repeated and not _runs_once(ctx, clip, anchor):
+        return _REPEATED
+    guard = _guard(ctx, anchor, clip) if clip.repair.kind == "guard" else ""
     if guard is None:
-        return _GUARD
+        return _no_guard(ctx, clip)
     return _insert(ctx, anchor, f"{call[0]}.unscale_({call[1]})", guard)
+
+
+def _no_guard(ctx: Context, clip: ClipBeforeUnscale) -> str:
+    if clip.repair.idle_call is None:
+        return _GUARD
+    tree = ctx.model.tree
+    row = ctx.model.source.position(tree.span(tree.nodes[clip.repair.idle_call]).start).row
+    return _HELPER.format(row=row)
+
+
+def _share_the_call(one: ClipBeforeUnscale, other: ClipBeforeUnscale) -> bool:
+    """Whether one `unscale_` is what both clips lack: a second one before `update` raises."""
+    if one.repair.site is None or other.repair.site is None:
+        return False
+    return one.repair == other.repair or not set(one.steps).isdisjoint(other.steps)
+
+
+def _exclude_each_other(tree: Tree, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether the two stand in different arms of one `if`."""
+    around = [one, *tree.ancestors(one)]
+    inner = other
+    for outer in tree.ancestors(other):
+        if outer in around:
+            mine = around[around.index(outer) - 1]
+            return isinstance(outer, cst.If) and {mine, inner} == {outer.body, outer.orelse}
+        inner = outer
+    return False
+
+
+def _runs_once(ctx: Context, clip: ClipBeforeUnscale, anchor: cst.CSTNode) -> bool:
+    """Whether what stands before `anchor` runs once for each step, however often the clip does."""
+    tree, names = ctx.model.tree, ctx.model.names
+    if any(names.scope_of(tree.nodes[step]) is not names.scope_of(anchor) for step in clip.steps):
+        return False
+    for outer in tree.ancestors(anchor):
+        if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+            break
+        if isinstance(outer, (cst.For, cst.While)) and not tree.inside(tree.nodes[clip.backward], outer):
+            return False
+    return True
 
 
 def _anchor(tree: Tree, clip: ClipBeforeUnscale) -> cst.CSTNode:
@@ -102,29 +160,38 @@ def _anchor(tree: Tree, clip: ClipBeforeUnscale) -> cst.CSTNode:
     return anchor
 
 
-def _alone(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
+def _can_stand_alone(statement: cst.CSTNode) -> bool:
+    """Whether lines can be put before and taken from around the statement."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        return len(statement.body) == 1
+    return isinstance(statement, cst.BaseCompoundStatement)
 
 
-def _means_the_same(ctx: Context, anchor: cst.CSTNode, step: cst.Call) -> bool:
-    """Whether every name in the step's scaler and optimizer is bound to the same thing before `anchor`."""
-    tree, names = ctx.model.tree, ctx.model.names
+def _names(step: cst.Call) -> tuple[cst.BaseExpression, ...]:
+    """What the scaler and the optimizer of a `step` or `unscale_` are called."""
     assert isinstance(step.func, cst.Attribute)
-    here, there = names.scope_of(anchor), names.scope_of(step)
-    for part in (step.func.value, step.args[0].value):
-        for node in tree.within(part):
-            if isinstance(node, cst.Call):
+    return step.func.value, step.args[0].value
+
+
+def _means_the_same(
+    ctx: Context, anchor: cst.CSTNode, there: cst.CSTNode, parts: Iterable[cst.CSTNode]
+) -> bool:
+    """Whether every name in `parts`, which stand at `there`, is bound to the same thing before `anchor`."""
+    tree, names = ctx.model.tree, ctx.model.names
+    scope, origin = names.scope_of(anchor), names.scope_of(there)
+    for node in (node for part in parts for node in tree.within(part)):
+        if isinstance(node, cst.Call):
+            return False
+        if not isinstance(node, cst.Name) or _is_attribute_name(tree, node) or node.value in _CONSTANTS:
+            continue
+        name = node.value
+        if scope is origin or scope.owner(name) is origin.owner(name):
+            start, end = sorted((tree.number(anchor), tree.number(there)))
+            bound = [tree.number(binding.node) for binding in origin.lookup(name)]
+            if not bound or any(start < number < end for number in bound):
                 return False
-            if not isinstance(node, cst.Name) or _is_attribute_name(tree, node):
-                continue
-            name = node.value
-            if here is there or here.owner(name) is there.owner(name):
-                start, end = sorted((tree.number(anchor), tree.number(step)))
-                bound = [tree.number(binding.node) for binding in there.lookup(name)]
-                if not bound or any(start < number < end for number in bound):
-                    return False
-            elif not (name == "self" and here.parent is there.parent and name in here.bindings):
-                return False
+        elif not (name == "self" and scope.parent is origin.parent and name in scope.bindings):
+            return False
     return True
 
 
@@ -133,22 +200,34 @@ def _is_attribute_name(tree: Tree, node: cst.Name) -> bool:
     return isinstance(above, cst.Attribute) and above.attr is node
 
 
-def _guard(tree: Tree, anchor: cst.CSTNode, step: cst.Call) -> str | None:
+def _guard(ctx: Context, anchor: cst.CSTNode, clip: ClipBeforeUnscale) -> str | None:
     """The test under which the step runs and the clip does not; "" for none, None when it is not plain."""
-    statement = tree.statement(step)
+    tree = ctx.model.tree
+    if len(clip.steps) != 1:
+        return None
+    statement = tree.statement(tree.nodes[clip.steps[0]])
     block = tree.parent(statement)
     if block is tree.parent(anchor):
-        return ""
+        return None if _can_leave_between(tree, anchor, statement) else ""
     branch = tree.parent(block) if block is not None else None
     if (
         not isinstance(branch, cst.If)
         or branch.body is not block
         or tree.parent(branch) is not tree.parent(anchor)
+        or _can_leave_between(tree, anchor, branch)
+        or any(isinstance(node, (cst.Call, cst.NamedExpr)) for node in tree.within(branch.test))
+        or not _means_the_same(ctx, anchor, branch, (branch.test,))
     ):
         return None
-    if any(isinstance(node, (cst.Call, cst.NamedExpr)) for node in tree.within(branch.test)):
-        return None
     return tree.code(branch.test)
+
+
+def _can_leave_between(tree: Tree, first: cst.CSTNode, last: cst.CSTNode) -> bool:
+    """Whether a statement from `first` on, and before `last`, may leave the block that both stand in."""
+    return any(
+        isinstance(node, (cst.Return, cst.Raise, cst.Break, cst.Continue))
+        for node in tree.nodes[tree.number(first) : tree.number(last)]
+    )
 
 
 def _line(ctx: Context, node: cst.CSTNode) -> Span:
@@ -176,23 +255,31 @@ def _insert(ctx: Context, anchor: cst.CSTNode, call: str, guard: str) -> Fix:
     return Fix(FixKind.REPAIR, Applicability.SAFE, message, (Edit(Span(span.start, span.start), text),))
 
 
-def _move(ctx: Context, anchor: cst.CSTNode, unscale: cst.CSTNode) -> Fix | str:
+def _move(ctx: Context, clip: ClipBeforeUnscale, anchor: cst.CSTNode) -> Fix | str:
     tree = ctx.model.tree
+    if not _can_stand_alone(anchor):
+        return _ONE_LINE
+    assert clip.repair.site is not None
+    unscale = tree.nodes[clip.repair.site]
     statement = tree.statement(unscale)
     if (
         not isinstance(unscale, cst.Call)
-        or not _alone(statement)
+        or not isinstance(statement, cst.SimpleStatementLine)
+        or not _can_stand_alone(statement)
         or tree.parent(statement) is not tree.parent(anchor)
     ):
         return _OTHER_BLOCK
-    if not _means_the_same(ctx, anchor, unscale):
+    if _can_leave_between(tree, anchor, statement):
+        return _LEFT
+    if not _means_the_same(ctx, anchor, unscale, _names(unscale)):
         return _ELSEWHERE
     taken, start = _line(ctx, statement), _line(ctx, anchor).start
     line = tree.text[taken.start : taken.end]
     if not line.endswith(("\n", "\r")):
         line += ctx.model.source.newline
     edits = (Edit(Span(start, start), line), Edit(taken, ""))
-    return Fix(FixKind.REPAIR, Applicability.SAFE, f"Move {tree.code(unscale)} before the clip", edits)
+    safety = Applicability.SAFE if clip.repair.safe else Applicability.UNSAFE
+    return Fix(FixKind.REPAIR, safety, f"Move {tree.code(unscale)} before the clip", edits)
 
 
 RULE = Rule(
@@ -201,7 +288,8 @@ RULE = Rule(
     summary="gradients are clipped while they are still multiplied by the loss scale",
     severity=Severity.ERROR,
     check=check,
-    words=("clip_grad", "adaptive_clip_grad", ".grad"),
+    words=("clip_grad", ".grad"),
+    shape=lambda outline: may_concern(outline.names),
     fixable="sometimes",
     module=__name__,
 )

@@ -61,9 +61,7 @@ def _is_context(ctx: Context, node: cst.BaseExpression) -> bool:
     return any(name in _CONTEXTS for name in named)
 
 
-def _fix(
-    ctx: Context, statement: cst.With, item: cst.WithItem, parts: list[cst.BaseExpression]
-) -> Fix | str:
+def _fix(ctx: Context, statement: cst.With, item: cst.WithItem, parts: list[cst.BaseExpression]) -> Fix | str:
     tree = ctx.model.tree
     alone = isinstance(statement.lpar, cst.LeftParen) and len(statement.items) == 1
     if alone or any(isinstance(node, cst.BooleanOperation) and node.lpar for node in tree.within(item.item)):

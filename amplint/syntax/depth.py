@@ -1,0 +1,182 @@
+"""Is a text nested too deeply for LibCST? Its parser recurses, and a stack that overflows takes the process along.
+
+Measured on LibCST 1.9: 2,000 nested parentheses crash, and so do chains of 10,000 attributes, calls, sums, `and`s,
+dots of an import or string pieces; from 5,000 on some are refused; the time to parse grows with the square.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cached_property
+
+#: Levels of one expression: nesting, links of a chain, operands, clauses of a comprehension, dots of an import.
+MAX_DEPTH = 400
+#: Pieces of one string, and arms of one `if`; LibCST nests both to the right, which it bears better.
+MAX_PIECES = 1500
+#: Levels in a text that only LibCST may be able to parse; rows of data make an estimate from tokens a little high.
+MAX_ESTIMATE = 800
+
+_ROW = re.compile(r"\r\n?|\n")
+_STRING = r"""[a-zA-Z]{0,2}(?:\"{3}[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*\"{3}|'{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'{3}
+|"[^"\\\r\n]*(?:\\.[^"\\\r\n]*)*"|'[^'\\\r\n]*(?:\\.[^'\\\r\n]*)*')"""
+_TOKEN = re.compile(
+    rf"""(?P<skip>[ \t\f]+|\\(?:\r\n?|\n)|\#[^\r\n]*)
+    |(?P<end>[\r\n;])
+    |(?P<string>{_STRING})
+    |(?P<word>\w+)
+    |(?P<bracket>[()\[\]{{}}])
+    |(?P<operator>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_PIECE = re.compile(_STRING, re.DOTALL | re.VERBOSE)
+_OPERATORS = frozenset(("and", "await", "else", "for", "if", "in", "is", "lambda", "not", "or", "yield"))
+
+
+def deep_row(tree: ast.Module, text: str) -> int:
+    """The row at which a parsed text is nested too deeply, or 0."""
+    return _Depth(text).row(tree)
+
+
+class _Depth:
+    """Measures a text, whose rows are needed only when one of its expressions is long."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in _ROW.finditer(self._text))]
+
+    def row(self, tree: ast.Module) -> int:
+        """Python itself bounds the nesting of blocks (100 levels), but neither `elif` nor expressions.
+
+        An expression has no more levels than characters, so only long ones are descended into.
+        """
+        todo: list[tuple[ast.AST, int]] = [(tree, 0)]
+        while todo:
+            node, arms = todo.pop()
+            arms = arms + 1 if isinstance(node, ast.If) else 0
+            if arms > MAX_PIECES or _dots(node) > MAX_DEPTH:
+                return getattr(node, "lineno", 1)
+            for name in node._fields:
+                value = getattr(node, name, None)
+                for child in value if type(value) is list else (value,):
+                    if not isinstance(child, ast.AST):
+                        continue
+                    if not isinstance(child, ast.expr):
+                        todo.append((child, arms if name == "orelse" and len(value) == 1 else 0))
+                    elif self._length(child) > MAX_DEPTH and (row := self._deep_row(child)):
+                        return row
+        return 0
+
+    def _length(self, node: ast.expr) -> int:
+        """At least the number of characters of an expression."""
+        row, last = node.lineno, node.end_lineno or node.lineno
+        end = node.end_col_offset or 0
+        if row == last:
+            return end - node.col_offset
+        return self._starts[last - 1] - self._starts[row - 1] + end
+
+    def _deep_row(self, outer: ast.expr) -> int:
+        todo: list[tuple[ast.AST, int, int]] = [(outer, 1, outer.lineno)]
+        while todo:
+            node, depth, row = todo.pop()
+            kind = type(node)
+            row = getattr(node, "lineno", row)
+            if kind is ast.BoolOp:
+                depth += len(node.values) - 2  # type: ignore[attr-defined]
+            elif kind in (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp):
+                depth += len(node.generators)  # type: ignore[attr-defined]
+            elif kind is ast.Constant:
+                if self._has_pieces(node):  # type: ignore[arg-type]
+                    return row
+                continue
+            if depth > MAX_DEPTH:
+                return row
+            if kind is ast.Name:
+                continue
+            is_text = kind.__name__ in ("JoinedStr", "TemplateStr")
+            if is_text and self._has_pieces(node):  # type: ignore[arg-type]
+                return row
+            for child in ast.iter_child_nodes(node):
+                # the parts of a formatted string all claim to stand where the whole does
+                if not (is_text and type(child) is ast.Constant):
+                    todo.append((child, depth + 1, row))
+        return 0
+
+    def _has_pieces(self, node: ast.expr) -> bool:
+        """Whether a string is written in too many pieces one after the other."""
+        if self._length(node) <= 2 * MAX_PIECES or isinstance(
+            getattr(node, "value", ""), (int, float, complex)
+        ):
+            return False
+        start, end = (
+            self._offset(row, column)
+            for row, column in (
+                (node.lineno, node.col_offset),
+                (node.end_lineno or 0, node.end_col_offset or 0),
+            )
+        )
+        return len(_PIECE.findall(self._text, start, end)) > MAX_PIECES
+
+    def _offset(self, row: int, column: int) -> int:
+        """Offset of a place whose column counts bytes of UTF-8, as those of `ast` do."""
+        start = self._starts[row - 1]
+        line = self._text[start : start + column]
+        return start + len(line.encode("utf-8", "replace")[:column].decode("utf-8", "ignore"))
+
+
+def _dots(node: ast.AST) -> int:
+    """Dots in the longest module name of an import."""
+    if isinstance(node, ast.Import):
+        return max(alias.name.count(".") for alias in node.names)
+    return (node.module or "").count(".") if isinstance(node, ast.ImportFrom) else 0
+
+
+def deep_offset(text: str) -> int:
+    """Where a text that `ast` cannot parse may be nested too deeply, by its tokens, or -1."""
+    levels, total, arms = [0], 0, 0
+    #: Whether commas are part of something nested to the right on that level (`lambda a, b: ..`, `for a, b in ..`).
+    sticky = [False]
+    for match in _TOKEN.finditer(text):
+        kind, token = match.lastgroup, match[0]
+        if kind == "skip":
+            continue
+        if kind == "end":
+            if len(levels) == 1 or token == ";":
+                levels, sticky, total = [0], [False], 0
+            continue
+        if kind == "bracket" and token in ")]}":
+            if len(levels) > 1:
+                total -= levels.pop()
+                sticky.pop()
+            continue
+        if token == ",":
+            if not sticky[-1]:
+                total -= levels[-1]
+                levels[-1] = 0
+            continue
+        if kind == "word":
+            arms += token == "elif"
+            if token not in _OPERATORS:
+                continue
+            sticky[-1] = sticky[-1] or token in ("lambda", "for")
+        levels[-1] += 1
+        total += 1
+        if kind == "bracket":
+            levels.append(0)
+            sticky.append(False)
+        if total > MAX_ESTIMATE or arms > MAX_PIECES:
+            return match.start()
+        if (
+            kind == "string"
+            and _is_formatted(token)
+            and deep_offset(token[token.index(token[-1]) + 1 : -1]) >= 0
+        ):
+            return match.start()
+    return -1
+
+
+def _is_formatted(token: str) -> bool:
+    return "{" in token and any(letter in "fFtT" for letter in token[: token.index(token[-1])])
