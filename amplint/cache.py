@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from amplint import cachedir
+from amplint.cachedir import claim
 from amplint.finding import (
     Applicability,
     Confidence,
@@ -89,7 +89,7 @@ class Cache:
             self._write(self._path)
 
     def _write(self, path: Path) -> None:
-        cachedir.claim(path.parent)
+        claim(path.parent)
         body = json.dumps(self._raw, separators=(",", ":"))
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -35,7 +33,8 @@ from amplint.registry import all_rules, default_rules, matches
 from amplint.rule import Context, Report, Rule
 from amplint.source import Source
 from amplint.suppress import parse_suppressions
-from amplint.syntax.parse import parse, parse_after_look
+from amplint.syntax.parse import parse
+from amplint.syntax.pause import no_garbage_collection
 from amplint.syntax.positions import PositionsLost
 from amplint.syntax.syntax_error import SyntaxProblem
 
@@ -55,12 +54,10 @@ class FileResult:
     statistics: dict[str, int] = field(default_factory=dict)
 
 
-def model_of(
-    source: Source, settings: Settings, look: tuple[SyntaxProblem | None] | None = None
-) -> ModuleModel | SyntaxProblem:
-    """The model of one file, or why it cannot be parsed; `look` is what `first_look` said, where it was asked."""
-    with _no_garbage_collection():
-        module = parse(source) if look is None else parse_after_look(source, look[0])
+def model_of(source: Source, settings: Settings) -> ModuleModel | SyntaxProblem:
+    """The model of one file, or why it cannot be parsed."""
+    with no_garbage_collection():
+        module = parse(source)
         if isinstance(module, SyntaxProblem):
             return module
         return ModuleModel(source, module, "", _aliases(settings))
@@ -73,21 +70,25 @@ def _aliases(settings: Settings) -> dict[str, str]:
     return {**facts.aliases(), **own, **dict(settings.aliases)}
 
 
-def syntax_finding(problem: SyntaxProblem, source: Source, rules: Sequence[Rule]) -> FileResult:
-    """The finding for a file that cannot be parsed, if its rule is among `rules`."""
+def syntax_finding(
+    problem: SyntaxProblem, source: Source, settings: Settings, rules: Sequence[Rule]
+) -> FileResult:
+    """The finding for a file that cannot be parsed, unless its rule is not among `rules` or silenced here."""
     rule = next((rule for rule in rules if rule.code == SYNTAX_ERROR), None)
-    if rule is None:
+    if rule is None or file_ignores(rule, source, settings):
         return FileResult()
     starts = source.line_starts
     row = min(problem.position.row, len(starts))
     column = min(problem.position.column, len(source.line_text(row)) + 1)
     place = Position(row, column)
+    if parse_suppressions(source).match(rule.code, rule.name, row, date.today()) is not None:
+        return FileResult()
     offset = source.offset(place)
     finding = Finding(
         code=rule.code,
         name=rule.name,
         message=f"cannot be parsed: {problem.message}",
-        severity=rule.severity,
+        severity=_configured_severity(rule, settings) or rule.severity,
         confidence=Confidence.HIGH,
         filename=source.filename,
         span=Span(offset, offset),
@@ -101,7 +102,7 @@ def syntax_finding(problem: SyntaxProblem, source: Source, rules: Sequence[Rule]
 
 def check(model: ModuleModel, settings: Settings, rules: Sequence[Rule], project: Project) -> FileResult:
     """Third phase: run the rules over one model."""
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return _Check(model, settings, rules, project).run()
 
 
@@ -152,9 +153,9 @@ class _Check:
         return allowed and not any(matches(rule, selector) for selector in self.settings.unfixable)
 
     def _severity(self, rule: Rule, report: Report) -> Severity:
-        for selector, value in reversed(self.settings.severity):
-            if matches(rule, selector):
-                return Severity(value)
+        configured = _configured_severity(rule, self.settings)
+        if configured is not None:
+            return configured
         if report.severity is not None:
             return report.severity
         if rule.npu_severity is not None and self.settings.effective_target == "npu":
@@ -213,6 +214,11 @@ class _Check:
         self.result.internal_errors.append(InternalError(self.model.filename, text, rule.code, trace))
 
 
+def _configured_severity(rule: Rule, settings: Settings) -> Severity | None:
+    """What the configuration makes of the rule's severity; the last selector that means it counts."""
+    return next((Severity(v) for selector, v in reversed(settings.severity) if matches(rule, selector)), None)
+
+
 def file_ignores(rule: Rule, source: Source, settings: Settings) -> bool:
     """Whether `per-file-ignores` silence `rule` in this file."""
     if not settings.per_file_ignores:
@@ -240,15 +246,3 @@ def is_applicable(fix: Fix, *, ports: bool, repairs: bool, unsafe: bool) -> bool
 
 def _lines(source: Source) -> list[str]:
     return [source.line_text(row) for row in range(1, len(source.line_starts) + 1)]
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Trees are large and acyclic: collecting while they are built costs 13 % and frees nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -99,8 +99,14 @@ def run_text(
     text: str, filename: str, fix: FixMode, select: Sequence[str] | None, settings: Mapping[str, object]
 ) -> RunResult:
     """Run over one module given as text. Raises `RuntimeError` on an internal error."""
-    chosen = replace(Settings(), select=None if select is None else tuple(select), **settings)  # type: ignore[arg-type]
-    result = run([], chosen, fix=fix, stdin=source_from_text(text, filename))
+    selected = (select,) if isinstance(select, str) else select
+    chosen = replace(Settings(), select=None if selected is None else tuple(selected), **settings)  # type: ignore[arg-type]
+    try:
+        source = source_from_text(text, filename)
+    except SourceError as error:
+        outcome = not_text(error, None, chosen, select_rules(chosen))
+        return RunResult(outcome.findings, sources={filename: outcome.source}, files=1)
+    result = run([], chosen, fix=fix, stdin=source)
     if result.internal_errors:
         raise RuntimeError(result.internal_errors[0].message)
     return result
@@ -248,7 +254,7 @@ class _Job:
             if seen.unreadable:
                 self.result.problems.append(seen.error)
             else:
-                self._keep(not_text(seen.error, self.rules))
+                self._keep(not_text(seen.error, file.path, self.settings, self.rules))
             return True
         if not seen.admitted:
             self._remember(file, Outcome(Source(file.name, file.path, b"", "")))
@@ -380,17 +386,18 @@ def _open_cache(settings: Settings, rules: Sequence[Rule], base: Path) -> Cache:
     """The cache for this rule set, configuration, working directory and Python."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from amplint import __version__
     from amplint.cache import Cache, cache_path
     from amplint.cachedir import cache_folder
 
-    try:
-        libcst = version("libcst")
-    except PackageNotFoundError:
-        libcst = "?"
+    versions = []
+    for package in ("amplint", "libcst"):
+        try:
+            versions.append(version(package))
+        except PackageNotFoundError:
+            versions.append("?")
     python = ".".join(map(str, sys.version_info[:2]))
     matters = replace(settings, output_format="text", cache_dir=None, sources=())
-    parts = [__version__, libcst, python, str(base), repr(matters), *(repr(rule) for rule in rules)]
+    parts = [*versions, python, str(base), repr(matters), *(repr(rule) for rule in rules)]
     return Cache(cache_path(cache_folder(settings, base), parts))
 
 

@@ -25,6 +25,9 @@ def objection(
         lost = unbound_names(after) - unbound_names(before)
         if lost:
             return f"the result uses {', '.join(sorted(lost))} without binding it"
+        unexported = _unbound_exports(after) - _unbound_exports(before)
+        if unexported:
+            return f"the result exports {', '.join(sorted(unexported))} without binding it"
     was = Counter(f.code for f in findings_before)
     now = Counter(f.code for f in findings_after)
     gone = Counter(f.code for f in fixed)
@@ -47,3 +50,11 @@ def unbound_names(model: ModuleModel) -> frozenset[str]:
         for reference in model.names.references
         if not reference.scope.lookup(reference.root.value) and model.names.resolve(reference.root) == ("",)
     )
+
+
+def _unbound_exports(model: ModuleModel) -> frozenset[str]:
+    """Names in `__all__` that the module does not bind."""
+    scope = model.names.module_scope
+    if scope.stars or "__getattr__" in scope.bindings:
+        return frozenset()
+    return frozenset(name for name in model.names.exported or () if name not in scope.bindings)

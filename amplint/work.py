@@ -60,7 +60,7 @@ class Extract:
     digest: str
     #: LibCST has to look at it.
     admitted: bool
-    #: (dotted module as written, name taken); None when no word of a rule occurs in the file.
+    #: (dotted module as written, name taken); None when `ast` cannot parse the file.
     imports: tuple[tuple[str, str], ...] | None = None
     #: Why it could not be read (`unreadable`) or is no text.
     error: SourceError | None = None
@@ -75,6 +75,8 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     fixed: list[Finding] = field(default_factory=list)
     internal_errors: list[InternalError] = field(default_factory=list)
+    #: Fixes that were not right and therefore not made.
+    dropped: list[InternalError] = field(default_factory=list)
     statistics: dict[str, int] = field(default_factory=dict)
     #: What was asked of the project, and what it answered.
     asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -110,14 +112,18 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def not_text(error: SourceError, rules: Sequence[Rule]) -> Outcome:
-    """The outcome for a file that is no text at all."""
+def not_text(error: SourceError, path: Path | None, settings: Settings, rules: Sequence[Rule]) -> Outcome:
+    """The outcome for a file that is no text at all; what can be read of it is shown."""
     from amplint.engine import syntax_finding
     from amplint.syntax.syntax_error import SyntaxProblem
 
-    empty = source_from_bytes(b"", error.filename)
+    try:
+        data = path.read_bytes() if path is not None else b""
+    except (OSError, ValueError):
+        data = b""
+    source = Source(error.filename, path, data, data.decode("utf-8", "replace"))
     problem = SyntaxProblem(error.message, error.position)
-    return Outcome(empty, syntax_finding(problem, empty, rules).findings)
+    return Outcome(source, syntax_finding(problem, source, settings, rules).findings)
 
 
 class Checker:
@@ -132,7 +138,15 @@ class Checker:
 
     def run(self, source: Source, mode: FixMode) -> Outcome:
         """Check one file, and fix it as far as `mode` says."""
-        self._models.clear()
+        from amplint.syntax.pause import no_garbage_collection
+
+        with no_garbage_collection():
+            try:
+                return self._run(source, mode)
+            finally:
+                self._models.clear()
+
+    def _run(self, source: Source, mode: FixMode) -> Outcome:
         first = outcome = self.check(source)
         refused: set[Fix] = set()
         for _ in range(MAX_PASSES):
@@ -145,6 +159,7 @@ class Checker:
             outcome = step
         if outcome is not first:
             outcome.before = first
+        outcome.internal_errors = list(dict.fromkeys([*outcome.internal_errors, *outcome.dropped]))
         return outcome
 
     def check(self, source: Source) -> Outcome:
@@ -156,12 +171,18 @@ class Checker:
         try:
             model = self._model(source)
             if isinstance(model, SyntaxProblem):
-                made = engine.syntax_finding(model, source, self._rules)
+                made = engine.syntax_finding(model, source, self._settings, self._rules)
             else:
                 made = engine.check(model, self._settings, self._rules, self._project)
         except Exception as error:  # one file must not stop the others
             return Outcome(source, internal_errors=[_internal(source, error)])
-        return Outcome(source, made.findings, [], made.internal_errors, made.statistics, asked)
+        return Outcome(
+            source,
+            made.findings,
+            internal_errors=made.internal_errors,
+            statistics=made.statistics,
+            asked=asked,
+        )
 
     def _model(self, source: Source) -> ModuleModel | SyntaxProblem:
         from amplint import engine
@@ -177,14 +198,18 @@ class Checker:
         after = self._try(before, candidates, fixes)
         if isinstance(after, Outcome):
             return after
+        right: list[Fix] = []
+        best: Outcome | None = None
         for fix in fixes:
-            after = self._try(before, candidates, [fix])
+            after = self._try(before, candidates, [*right, fix])
             if isinstance(after, Outcome):
-                return after
+                best = after
+                right.append(fix)
+                continue
             refused.add(fix)
             text = f"a fix was dropped ({fix.message}): {after}"
-            before.internal_errors.append(InternalError(before.source.filename, text))
-        return None
+            before.dropped.append(InternalError(before.source.filename, text))
+        return best
 
     def _try(self, before: Outcome, candidates: Sequence[Finding], fixes: Sequence[Fix]) -> Outcome | str:
         """The outcome of applying `fixes`, or why the result is not right."""
@@ -207,12 +232,14 @@ class Checker:
             m if isinstance(m, ModuleModel) else None for m in map(self._model, (before.source, source))
         ]
         problem = objection(models[0], models[1], before.findings, after.findings, fixed)
-        if problem is None and len(after.internal_errors) > len(before.internal_errors):
-            problem = after.internal_errors[-1].message
+        if problem is None:
+            known = {error.code for error in before.internal_errors}
+            problem = next((e.message for e in after.internal_errors if e.code not in known), None)
         if problem is not None:
             return problem
-        errors = [*before.internal_errors, *after.internal_errors]
-        return Outcome(source, after.findings, [*before.fixed, *fixed], errors, after.statistics, after.asked)
+        after.fixed = [*before.fixed, *fixed]
+        after.dropped = before.dropped
+        return after
 
 
 def _internal(source: Source, error: Exception) -> InternalError:

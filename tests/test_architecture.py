@@ -79,24 +79,37 @@ ARROWS: dict[str, set[str]] = {
         "amplint.suppress",
         "amplint.syntax",
     },
-    "amplint.runner": {
+    "amplint.work": {
         "amplint.config",
-        "amplint.discover",
         "amplint.engine",
         "amplint.finding",
         "amplint.fix",
         "amplint.gate",
         "amplint.model",
         "amplint.project",
-        "amplint.registry",
         "amplint.rule",
         "amplint.source",
         "amplint.syntax",
         "amplint.verify",
     },
+    "amplint.pool": set(),
+    "amplint.cachedir": {"amplint.config"},
+    "amplint.cache": {"amplint.cachedir", "amplint.finding"},
+    "amplint.runner": {
+        "amplint.cache",
+        "amplint.cachedir",
+        "amplint.config",
+        "amplint.discover",
+        "amplint.finding",
+        "amplint.pool",
+        "amplint.project",
+        "amplint.registry",
+        "amplint.rule",
+        "amplint.source",
+        "amplint.work",
+    },
     "amplint.report": {"amplint.config", "amplint.finding", "amplint.fix", "amplint.source"},
     # what people call
-    "amplint.cachedir": {"amplint.config"},
     "amplint.scaffold": set(),
     "amplint.cli": {
         "amplint",
@@ -114,6 +127,7 @@ ARROWS: dict[str, set[str]] = {
     "amplint": {"amplint.finding", "amplint.runner"},
     # runs in the user's training process, and knows nothing of the linter
     "amplint.runtime": set(),
+    "amplint.simnpu": set(),
     # rules see the model and the analyses, never how a run is made of them
     "amplint_rules": {
         "amplint.config",
@@ -136,8 +150,8 @@ OUTSIDE: dict[str, set[str]] = {
     "pathspec": {"amplint.discover"},
     "rich": {"amplint.report"},
     "tomli": {"amplint.config"},
-    "torch": {"amplint.runtime"},
-    "torch_npu": {"amplint.runtime"},
+    "torch": {"amplint.runtime", "amplint.simnpu"},
+    "torch_npu": {"amplint.runtime", "amplint.simnpu"},
 }
 
 #: Modules that decide whether a file is worth LibCST, and so must not load it.

@@ -20,6 +20,7 @@ _COMMANDS = {
     "rule": "amplint.cli.rule:rule",
     "config": "amplint.cli.config:config",
     "shim": "amplint.cli.shim:shim",
+    "run": "amplint.cli.run:run",
     "clean": "amplint.cli.clean:clean",
     "new-rule": "amplint.cli.new_rule:new_rule",
 }

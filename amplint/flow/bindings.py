@@ -47,8 +47,13 @@ class Bindings:
         self._instance: dict[c.Path, str | None] = {}
         self._calls: dict[str, list[ir.Call]] = {}
         self.as_values: set[str] = set()
+        #: What `home` and `_find` have answered; kept once all is unified.
+        self._homes: dict[c.Path, c.Path] = {}
+        self._found: dict[c.Path, c.Path] = {}
+        self._is_unified = False
         self._bind_all()
         self._unify_all()
+        self._is_unified = True
         self._class_of = self._find_classes()
         self.stable = self._stable()
 
@@ -151,6 +156,14 @@ class Bindings:
 
     def home(self, path: c.Path) -> c.Path:
         """`path` with the instance it starts from replaced by the class's own `self`."""
+        found = self._homes.get(path)
+        if found is None:
+            found = self._home(path)
+            if self._is_unified:
+                self._homes[path] = found
+        return found
+
+    def _home(self, path: c.Path) -> c.Path:
         for size in range(1, len(path)):
             klass = self.instance(path[:size])
             if klass is not None:
@@ -158,10 +171,15 @@ class Bindings:
         return path
 
     def _find(self, path: c.Path) -> c.Path:
-        path = self.home(path)
-        while (above := self._parent.get(path, path)) != path:
-            path = above
-        return path
+        found = self._found.get(path)
+        if found is not None:
+            return found
+        found = self.home(path)
+        while (above := self._parent.get(found, found)) != found:
+            found = above
+        if self._is_unified:
+            self._found[path] = found
+        return found
 
     def possible_classes(self, path: c.Path) -> tuple[str, ...]:
         """The classes of this file that `path` may be an instance of, under any of the object's names."""

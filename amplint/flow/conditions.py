@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from amplint.flow.hashing import Hashed, hashed_once
+
 #: Names from the outside in: the variable (with its scope), then attributes, "[0]", "[]" (any element).
 Path = tuple[str, ...]
 
 # -- terms --------------------------------------------------------------------------------------------------
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Hashed):
     """The value of a path."""
 
     path: Path
@@ -30,8 +33,9 @@ class Lit:
     value: str | bytes | int | float | complex | bool | None
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Op:
+class Op(Hashed):
     """An operation on terms: an arithmetic operator, "call", "[]", "attr"..."""
 
     name: str
@@ -50,8 +54,9 @@ _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 # -- formulas -----------------------------------------------------------------------------------------------
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(Hashed):
     """`kind` is truth, none (is None), eq, gt (left > right), in, is or enabled (of the scaler `left`)."""
 
     kind: str
@@ -59,22 +64,25 @@ class Atom:
     right: Term = Lit(None)
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(Hashed):
     """Negation."""
 
     part: Formula
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class And:
+class And(Hashed):
     """Conjunction."""
 
     parts: tuple[Formula, ...]
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(Hashed):
     """Disjunction."""
 
     parts: tuple[Formula, ...]

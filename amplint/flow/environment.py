@@ -5,17 +5,18 @@ from __future__ import annotations
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.objects import Objects, value_paths
-from amplint.flow.state import State
+from amplint.flow.state import Change, Known, Pool, State
 
 #: Larger values are not kept: a counter would grow for ever.
 _LARGEST_TERM = 8
 
 
 class Environment:
-    """Aliases, flags and assumptions of the states of one root."""
+    """Aliases, flags and assumptions of the states of one file."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self._pool = Pool()
         #: How often a test asked for each atom.
         self._uses: dict[c.Atom, int] = {}
         #: Assumptions that this root can no longer afford; never made again, so that loops come to an end.
@@ -25,6 +26,12 @@ class Environment:
 
     def _resolve(self, path: c.Path, state: State) -> c.Term:
         """What `path` denotes once aliases are followed."""
+        found = state.values.resolved.get(path)
+        if found is None:
+            found = state.values.resolved[path] = self._follow(path, state)
+        return found
+
+    def _follow(self, path: c.Path, state: State) -> c.Term:
         for _ in range(12):
             found: p.Value | None = None
             rest: c.Path = ()
@@ -64,7 +71,8 @@ class Environment:
                 defined = self._defined(atom.kind, left.path, state)
                 if defined is not None:
                     return self._expand(defined, state, depth + 1)
-            return c.rebuild(atom, left, right)
+            rebuilt = c.rebuild(atom, left, right)
+            return self._pool.atom(rebuilt) if isinstance(rebuilt, c.Atom) else rebuilt
 
         return c.rewrite(formula, change)
 
@@ -83,35 +91,52 @@ class Environment:
         return value.present if kind == "truth" else c.negate(value.present)
 
     def _assume(self, test: c.Formula, value: bool, state: State) -> list[State]:
-        formula = self._expand(test, state)
-        for atom in c.atoms(formula):
+        expanded = state.values.expanded.get(test)
+        if expanded is None:
+            formula = self._expand(test, state)
+            expanded = state.values.expanded[test] = (formula, tuple(c.atoms(formula)))
+        formula, atoms = expanded
+        for atom in atoms:
             self._uses[atom] = self._uses.get(atom, 0) + 1
-        found = c.assume(formula, value, state.known)
+        key = (formula, value)
+        found: list[Known] | None = state.known.memo.get(key)
+        if found is None:
+            found = [self._pool.known(known) for known in c.assume(formula, value, state.known)]
+            state.known.memo[key] = found
         if self._dropped:
-            found = [{a: v for a, v in known.items() if a not in self._dropped} for known in found]
+            ways = [{a: v for a, v in known.items() if a not in self._dropped} for known in found]
+            return [state.assuming(known) for known in ways]
         return [state.assuming(known) for known in found]
 
     def _assign(self, node: p.Assign, state: State) -> State:
+        changed = state.values.assigned.get(id(node))
+        if changed is None:
+            changed = state.values.assigned[id(node)] = self._change(node, state)
+        path, element, value = changed
+        if path is None:
+            return state
+        after = state.forget(path)
+        if element is not None:
+            after = after.assuming(after.forget_known(element))
+        if value is None or (self._forgetful and not isinstance(value, (p.Scaled, p.Made))):
+            return after
+        return after.holding({**after.values, path: value})
+
+    def _change(self, node: p.Assign, state: State) -> Change:
+        """What an assignment does."""
         path = node.path if len(node.path) == 1 else (*self._path(node.path[:-1], state), node.path[-1])
         value = self._settled(node.value, state)
         if isinstance(value, p.Alias) and isinstance(value.term, c.Ref) and value.term.path == path:
-            return state
-        after = state.forget(path)
+            return None, None, None
+        element: c.Path | None = None
         if isinstance(value, p.Alias) and isinstance(value.term, c.Ref):
-            element = value.term.path
-            if element[-1] in ("[]", "parameters()"):
-                kept = State(after.known, {}, {}).forget(element)
-                after = State(kept.known, after.values, after.scalers)
+            element = value.term.path if value.term.path[-1] in ("[]", "parameters()") else None
         grows = isinstance(node.value, p.Alias) and any(
             q[: len(path)] == path for q in value_paths(node.value)
         )
-        if isinstance(value, p.Alias) and (grows or c.size(value.term) > _LARGEST_TERM):
-            return after
-        if self._forgetful and not isinstance(value, (p.Scaled, p.Made)):
-            return after
-        if value is not None and not any(q[: len(path)] == path for q in _paths_of(value)):
-            after.values[path] = value
-        return after
+        large = isinstance(value, p.Alias) and (grows or c.size(value.term) > _LARGEST_TERM)
+        mentions_itself = value is not None and any(q[: len(path)] == path for q in _paths_of(value))
+        return path, element, None if large or mentions_itself else value
 
     def _settled(self, value: p.Value | None, state: State) -> p.Value | None:
         """`value` with every path resolved as of now."""

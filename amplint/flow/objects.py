@@ -24,6 +24,9 @@ class Objects(Bindings):
 
     def __init__(self, model: ModuleModel) -> None:
         super().__init__(model)
+        self._made: dict[c.Path, Made | None] = {}
+        self._shaped = tuple(dict.fromkeys(self._evidence()))
+        self._declared = tuple(dict.fromkeys(self._annotated()))
         self._scalers = self._find_scalers()
         self.holders = self._find_holders()
         self._owners = self._find_owners()
@@ -32,7 +35,7 @@ class Objects(Bindings):
         self.optimizers = tuple(path for path in self._bindings if self.owned(path) is not None)
 
     def _find_scalers(self) -> set[c.Path]:
-        shaped = {self._find(path) for path in self._evidence()}
+        shaped = {self._find(path) for path in self._shaped}
         made: set[c.Path] = set()
         foreign: set[c.Path] = set()
         for path, bindings in self._bindings.items():
@@ -42,7 +45,7 @@ class Objects(Bindings):
                     made.add(self._find(path))
                 elif kind == "other":
                     foreign.add(self._find(path))
-        made |= {self._find(path) for path in self._annotated()}
+        made |= {self._find(path) for path in self._declared}
         return made | (shaped - foreign)
 
     def _kind(self, value: ir.Expr | None) -> str:
@@ -117,6 +120,11 @@ class Objects(Bindings):
     def made(self, path: c.Path) -> Made | None:
         """When the scaler at `path` exists and scales, by all places of this file that make it."""
         rep = self._find(path)
+        if rep not in self._made:
+            self._made[rep] = self._made_anywhere(rep)
+        return self._made[rep]
+
+    def _made_anywhere(self, rep: c.Path) -> Made | None:
         present: list[c.Formula] = []
         enabled: list[c.Formula] = []
         for other, bindings in self._bindings.items():
@@ -310,8 +318,8 @@ class Objects(Bindings):
             set(self._bindings)
             | set(self._parent)
             | set(self._parent.values())
-            | set(self._evidence())
-            | set(self._annotated())
+            | set(self._shaped)
+            | set(self._declared)
         )
         found: set[c.Path] = set()
         for path in map(self.home, known):

@@ -8,34 +8,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from amplint.flow.conditions import Formula, Path, Term
+from amplint.flow.hashing import Hashed, hashed_once
 
 # -- values that a variable may be known to hold ------------------------------------------------------------
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Hashed):
     """The same value as `term`."""
 
     term: Term
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Hashed):
     """True exactly where `formula` holds (as far as branches can see)."""
 
     formula: Formula
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Made:
+class Made(Hashed):
     """A scaler where `present` holds, else None; it scales where `enabled` holds."""
 
     present: Formula
     enabled: Formula
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class Scaled(Hashed):
     """A loss that `scalers` have multiplied by their scale, or made from `losses`, which may be scaled."""
 
     scalers: tuple[Path, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
@@ -52,16 +53,45 @@ class Pruner:
             for argument in node.arguments
             for function in argument.functions
         }
-        self.matters = self._mattering()
         self._scaled_losses = any(
             isinstance(value, p.Scaled) for program in programs.values() for value in _values(program)
         )
-        self._slim = {name: self._prune(program, None) for name, program in programs.items()}
-        self._relevant = self._find_relevant()
 
     def result(self) -> dict[str, p.Program]:
         """The programs with what matters only."""
-        return {name: self._prune(program, self._relevant) for name, program in self._slim.items()}
+        slim = {name: self._prune(program, None) for name, program in self._programs.items()}
+        relevant = self._find_relevant(slim)
+        return {name: self._prune(program, relevant) for name, program in slim.items()}
+
+    @cached_property
+    def matters(self) -> set[str]:
+        """Functions that contain an event, themselves or in what they call."""
+        return self._reaching(self._is_event)
+
+    @cached_property
+    def clipping(self) -> set[str]:
+        """Functions that clip, themselves or in what they call."""
+        return self._reaching(lambda node: isinstance(node, p.Clip))
+
+    @cached_property
+    def scaling(self) -> set[str]:
+        """Functions that may take gradients of a scaled loss, themselves or in what they call."""
+        return self._reaching(self._may_scale)
+
+    def _may_scale(self, node: p.Node) -> bool:
+        if isinstance(node, p.Backward):
+            return bool(node.scalers) or self._scaled_losses
+        return isinstance(node, p.ManualBackward)
+
+    def _reaching(self, wanted: Callable[[p.Node], bool]) -> set[str]:
+        found = {name for name, program in self._programs.items() if any(map(wanted, nodes(program)))}
+        stack = list(found)
+        while stack:
+            for caller in self.callers.get(stack.pop(), ()):
+                if caller not in found:
+                    found.add(caller)
+                    stack.append(caller)
+        return found
 
     def _find_callers(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}
@@ -71,17 +101,6 @@ class Pruner:
                     for callee in self.callees(node):
                         found.setdefault(callee, {})[name] = None
         return {callee: tuple(callers) for callee, callers in found.items()}
-
-    def _mattering(self) -> set[str]:
-        """Functions that contain an event, themselves or in what they call."""
-        found = {name for name, program in self._programs.items() if any(map(self._is_event, nodes(program)))}
-        stack = list(found)
-        while stack:
-            for caller in self.callers.get(stack.pop(), ()):
-                if caller not in found:
-                    found.add(caller)
-                    stack.append(caller)
-        return found
 
     def callees(self, node: p.Invoke) -> Iterator[str]:
         """Functions that the call may reach."""
@@ -183,25 +202,12 @@ class Pruner:
             return None
         return p.Choice((then, orelse), node.site)
 
-    def reaching(self, kinds: tuple[type, ...]) -> set[str]:
-        """Functions that contain a node of one of `kinds`, themselves or in what they call."""
-        found = {
-            name for name, prog in self._programs.items() if any(isinstance(n, kinds) for n in nodes(prog))
-        }
-        stack = list(found)
-        while stack:
-            for caller in self.callers.get(stack.pop(), ()):
-                if caller not in found:
-                    found.add(caller)
-                    stack.append(caller)
-        return found
-
-    def _find_relevant(self) -> Relevance:
+    def _find_relevant(self, slim: dict[str, p.Program]) -> Relevance:
         tested: set[c.Path] = set()
         wide: set[c.Path] = set()
         read: set[c.Path] = set()
         assigned: list[p.Assign] = []
-        for program in self._slim.values():
+        for program in slim.values():
             for node in nodes(program):
                 if isinstance(node, p.Assign):
                     assigned.append(node)
@@ -214,9 +220,9 @@ class Pruner:
             if isinstance(node.value, p.Made):
                 _note(node.value.present, tested, wide)
                 _note(node.value.enabled, tested, wide)
-        _close(assigned, tested, wide)
+        _close(assigned, tested)
         read |= tested
-        _close(assigned, read, wide)
+        _close(assigned, read)
         return Relevance(frozenset(tested), frozenset(read), frozenset(wide))
 
 
@@ -267,22 +273,44 @@ def _note(formula: c.Formula, tested: set[c.Path], wide: set[c.Path]) -> None:
             wide.update(owner for owner in c.called_on(term) if owner and not owner[-1].endswith(".self"))
 
 
-def _close(assigned: list[p.Assign], read: set[c.Path], wide: set[c.Path]) -> None:
+class _Read:
+    """Paths that are read, by everything that they start with."""
+
+    def __init__(self, paths: set[c.Path]) -> None:
+        self.paths: set[c.Path] = set()
+        self._tails: dict[c.Path, set[c.Path]] = {}
+        self.add(paths)
+
+    def add(self, paths: Iterable[c.Path]) -> None:
+        for path in paths:
+            if path not in self.paths:
+                self.paths.add(path)
+                for size in range(len(path) + 1):
+                    self._tails.setdefault(path[:size], set()).add(path[size:])
+
+    def tails(self, path: c.Path) -> set[c.Path]:
+        """What follows `path` in the paths that start with it."""
+        return self._tails.get(path, set())
+
+
+def _close(assigned: list[p.Assign], read: set[c.Path]) -> None:
     """Add what the values of what is read are made from."""
+    found = _Read(read)
+    sources = [value_paths(node.value) for node in assigned]
     grows = True
     while grows:
-        before = len(read)
-        for node in assigned:
-            size = len(node.path)
-            tails = {r[size:] for r in read if r[:size] == node.path}
+        before = len(found.paths)
+        for node, used in zip(assigned, sources, strict=True):
             if isinstance(node.value, p.Scaled):
-                read.update((*node.value.scalers, node.path))
-            elif tails:
-                sources = value_paths(node.value)
-                read.update(sources)
+                found.add((*node.value.scalers, node.path))
+                continue
+            tails = found.tails(node.path)
+            if tails:
                 if isinstance(node.value, p.Alias) and isinstance(node.value.term, c.Ref):
-                    read.update(sources[0] + tail for tail in tails if len(sources[0] + tail) <= _LONGEST)
-        grows = len(read) > before
+                    found.add([used[0] + tail for tail in tails if len(used[0] + tail) <= _LONGEST])
+                found.add(used)
+        grows = len(found.paths) > before
+    read |= found.paths
 
 
 def _values(program: p.Program) -> Iterator[p.Value | None]:

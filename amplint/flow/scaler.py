@@ -73,6 +73,7 @@ class ScalerAnalysis:
 
 _RESULTS: WeakKeyDictionary[ModuleModel, ScalerAnalysis] = WeakKeyDictionary()
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward")
 _ORDER = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 
 
@@ -95,37 +96,37 @@ def scaler_analysis(model: ModuleModel) -> ScalerAnalysis:
 
 def analyse(model: ModuleModel) -> ScalerAnalysis:
     """Slice every function of the file and run the protocol from each of them."""
-    if not may_concern(set(_IDENTIFIER.findall(model.source.text))):
+    text = model.source.text
+    if not _SCALES.search(text) or not may_concern(set(_IDENTIFIER.findall(text))):
         return ScalerAnalysis()
     objects = Objects(model)
     slicer = Slicer(objects)
     pruner = Pruner(objects, {name: slicer.program(f) for name, f in objects.functions.items()})
+    roots = [name for name in objects.functions if name in pruner.clipping and name in pruner.scaling]
+    if not roots:
+        return ScalerAnalysis()
     programs = pruner.result()
+    typestate = Typestate(objects, programs, pruner.matters)
+    recordings: dict[str, Recording] = {}
+    gave_up = 0
+    for root in roots:
+        try:
+            recordings[root] = typestate.run(root)
+        except GaveUp:
+            gave_up += 1
+    half = any(FRAMEWORK in clip.scaled for r in recordings.values() for clip in r.clips.values())
+    half = half and _trains_in_half(objects.functions.values())
+    entries = Entries(pruner, programs)
     clips = {
         node.site: (node, name)
         for name, program in programs.items()
         for node in nodes(program)
         if isinstance(node, p.Clip)
     }
-    if not clips:
-        return ScalerAnalysis()
-    typestate = Typestate(objects, programs, pruner.matters)
-    recordings: dict[str, Recording] = {}
-    gave_up = 0
-    clipping = pruner.reaching((p.Clip,))
-    scaling = pruner.reaching((p.Backward, p.ManualBackward))
-    for root in programs:
-        if root in clipping and root in scaling:
-            try:
-                recordings[root] = typestate.run(root)
-            except GaveUp:
-                gave_up += 1
-    half = _trains_in_half(objects.functions.values())
-    entries = Entries(pruner, programs)
     found: list[ClipBeforeUnscale] = []
     for clip, name in clips.values():
         verdict = _verdict(clip, entries.of(name), recordings, half)
-        if verdict is not None and name in scaling:
+        if verdict is not None and name in pruner.scaling:
             # not a helper: the call that leads to the clip leads to a backward as well
             verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
         found.extend([verdict] if verdict is not None else [])

@@ -204,7 +204,7 @@ class Slicer:
     # -- expressions ----------------------------------------------------------------------------------------
 
     def _events(self, expr: ir.Expr) -> Iterator[p.Node]:
-        if isinstance(expr, ir.Lambda):
+        if isinstance(expr, (ir.Name, ir.Const, ir.Lambda)):
             return
         if isinstance(expr, ir.Bool):
             yield from self._events(expr.left)

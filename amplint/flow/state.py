@@ -1,11 +1,17 @@
-"""Abstract states of the scaler protocol, and how equal or complementary ones are joined."""
+"""Abstract states of the scaler protocol, and how equal or complementary ones are joined.
+
+States are compared all the time. A `Pool` therefore keeps one of several equal parts of states: equality is then
+identity, and what follows from a part (a formula's meaning, an assignment) is worked out once and kept with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from amplint.flow import conditions as c
+from amplint.flow.hashing import Hashed, hashed_once
 from amplint.flow.objects import value_paths
 from amplint.flow.protocol import Value
 
@@ -13,8 +19,9 @@ from amplint.flow.protocol import Value
 FRAMEWORK: c.Path = ("<framework's scaler>",)
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Hashed):
     """A clip that acted on scaled gradients, until it is known who consumes them."""
 
     site: int
@@ -26,8 +33,9 @@ class Pending:
     consumed: bool = False
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Hashed):
     """Where one scaler stands: scaled, off (its backward ran without scaling) or unknown; absent: idle."""
 
     kind: str
@@ -37,18 +45,60 @@ class Phase:
     pending: tuple[Pending, ...] = ()
 
 
-@dataclass(slots=True)
+#: The path that an assignment changes (None: nothing), the element that is another one from then on, and the
+#: new value where it is kept.
+Change = tuple[c.Path | None, c.Path | None, Value | None]
+
+
+class Known(dict[c.Atom, bool]):
+    """Assumptions; made by a pool and never changed."""
+
+    __slots__ = ("literals", "memo")
+    #: The same as numbers: twice the atom's, plus its value.
+    literals: frozenset[int]
+    #: What follows from these, by what was asked.
+    memo: dict[Any, Any]
+
+
+class Values(dict[c.Path, Value]):
+    """What variables hold; made by a pool and never changed."""
+
+    __slots__ = ("assigned", "expanded", "memo", "resolved")
+    #: Path -> what it denotes.
+    resolved: dict[c.Path, c.Term]
+    #: Test -> the same over what its variables were defined by, and its atoms.
+    expanded: dict[c.Formula, tuple[c.Formula, tuple[c.Atom, ...]]]
+    #: Assignment (by identity) -> what it does.
+    assigned: dict[int, Change]
+    memo: dict[Any, Any]
+
+
+class Phases(dict[c.Path, Phase]):
+    """Where the scalers stand; made by a pool and never changed."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """One way in which execution can have come here. Never changed in place once it is handed on."""
+    """One way in which execution can have come here."""
 
-    known: dict[c.Atom, bool] = field(default_factory=dict)
-    values: dict[c.Path, Value] = field(default_factory=dict)
-    scalers: dict[c.Path, Phase] = field(default_factory=dict)
-    _facts: Hashable = field(default=None, compare=False, repr=False)
+    pool: Pool
+    known: Known
+    values: Values
+    scalers: Phases
 
-    def assuming(self, known: dict[c.Atom, bool]) -> State:
+    def assuming(self, known: Mapping[c.Atom, bool]) -> State:
         """The same state under other assumptions."""
-        return State(known, self.values, self.scalers, self._facts)
+        return State(self.pool, self.pool.known(known), self.values, self.scalers)
+
+    def holding(self, values: Mapping[c.Path, Value]) -> State:
+        """The same state with other values of variables."""
+        return State(self.pool, self.known, self.pool.values(values), self.scalers)
+
+    def with_phases(self, scalers: Mapping[c.Path, Phase]) -> State:
+        """The same state with the scalers elsewhere."""
+        return State(self.pool, self.known, self.values, self.pool.phases(scalers))
 
     def with_phase(self, scaler: c.Path, phase: Phase | None) -> State:
         """The same state with another phase of one scaler (None: idle)."""
@@ -57,28 +107,44 @@ class State:
             scalers.pop(scaler, None)
         else:
             scalers[scaler] = phase
-        return State(self.known, self.values, scalers)
+        return self.with_phases(scalers)
 
-    def facts(self) -> Hashable:
-        """All but the assumptions; hashing them is most of the work of merging, so they are kept."""
-        if self._facts is None:
-            self._facts = (frozenset(self.values.items()), frozenset(self.scalers.items()))
-        return self._facts
+    @property
+    def facts(self) -> tuple[int, int]:
+        """All but the assumptions; equal for equal ones."""
+        return (id(self.values), id(self.scalers))
 
-    def key(self) -> Hashable:
+    @property
+    def key(self) -> tuple[int, int, int]:
         """Equal for equal states."""
-        return (frozenset(self.known.items()), self.facts())
+        return (id(self.known), id(self.values), id(self.scalers))
 
     def forget(self, path: c.Path) -> State:
         """The state after `path` got a value that nothing is known about."""
-        known = {a: v for a, v in self.known.items() if not _mentions(a, path)}
-        values = {
-            key: value
-            for key, value in self.values.items()
-            if key[: len(path)] != path and not any(p[: len(path)] == path for p in value_paths(value))
-        }
-        scalers = {s: phase for s, phase in self.scalers.items() if s[: len(path)] != path}
-        return State(known, values, scalers)
+        scalers = self.scalers
+        if any(s[: len(path)] == path for s in scalers):
+            scalers = self.pool.phases({s: phase for s, phase in scalers.items() if s[: len(path)] != path})
+        return State(self.pool, self.forget_known(path), self._forget_values(path), scalers)
+
+    def forget_known(self, path: c.Path) -> Known:
+        """The assumptions that do not depend on `path`."""
+        found: Known | None = self.known.memo.get(path)
+        if found is None:
+            found = self.pool.known({a: v for a, v in self.known.items() if not _mentions(a, path)})
+            self.known.memo[path] = found
+        return found
+
+    def _forget_values(self, path: c.Path) -> Values:
+        key = ("forget", path)
+        found: Values | None = self.values.memo.get(key)
+        if found is None:
+            kept = {
+                held: value
+                for held, value in self.values.items()
+                if held[: len(path)] != path and not any(p[: len(path)] == path for p in value_paths(value))
+            }
+            found = self.values.memo[key] = self.pool.values(kept)
+        return found
 
     def forget_scope(self, scope: str) -> State:
         """The state without what is known of the variables of one function."""
@@ -87,13 +153,82 @@ class State:
         def local(path: c.Path) -> bool:
             return path[0].startswith(prefix)
 
-        known = {a: v for a, v in self.known.items() if not any(map(local, c.atom_paths(a)))}
-        values = {
-            key: value
-            for key, value in self.values.items()
-            if not local(key) and not any(map(local, value_paths(value)))
-        }
-        return State(known, values, self.scalers)
+        known: Known | None = self.known.memo.get(scope)
+        if known is None:
+            known = self.pool.known(
+                {a: v for a, v in self.known.items() if not any(map(local, c.atom_paths(a)))}
+            )
+            self.known.memo[scope] = known
+        values: Values | None = self.values.memo.get(scope)
+        if values is None:
+            kept = {
+                held: value
+                for held, value in self.values.items()
+                if not local(held) and not any(map(local, value_paths(value)))
+            }
+            values = self.values.memo[scope] = self.pool.values(kept)
+        return State(self.pool, known, values, self.scalers)
+
+
+class Pool:
+    """The parts of states, each once."""
+
+    def __init__(self) -> None:
+        self._atoms: dict[c.Atom, int] = {}
+        self._one: dict[c.Atom, c.Atom] = {}
+        self._known: dict[frozenset[int], Known] = {}
+        self._values: dict[frozenset[tuple[c.Path, Value]], Values] = {}
+        self._phases: dict[frozenset[tuple[c.Path, Phase]], Phases] = {}
+
+    def state(
+        self,
+        known: Mapping[c.Atom, bool] | None = None,
+        values: Mapping[c.Path, Value] | None = None,
+        scalers: Mapping[c.Path, Phase] | None = None,
+    ) -> State:
+        """A state of these parts."""
+        return State(self, self.known(known or {}), self.values(values or {}), self.phases(scalers or {}))
+
+    def atom(self, atom: c.Atom) -> c.Atom:
+        """The atom equal to `atom`; looking it up again then compares nothing."""
+        return self._one.setdefault(atom, atom)
+
+    def known(self, assumed: Mapping[c.Atom, bool]) -> Known:
+        """The assumptions equal to `assumed`."""
+        if isinstance(assumed, Known):
+            return assumed
+        atoms = self._atoms
+        literals = frozenset(
+            [2 * atoms.setdefault(atom, len(atoms)) + value for atom, value in assumed.items()]
+        )
+        found = self._known.get(literals)
+        if found is None:
+            found = self._known[literals] = Known(assumed)
+            found.literals = literals
+            found.memo = {}
+        return found
+
+    def values(self, held: Mapping[c.Path, Value]) -> Values:
+        """The values equal to `held`."""
+        if isinstance(held, Values):
+            return held
+        key = frozenset(held.items())
+        found = self._values.get(key)
+        if found is None:
+            found = self._values[key] = Values(held)
+            found.resolved, found.expanded, found.assigned, found.memo = {}, {}, {}, {}
+        return found
+
+    def phases(self, scalers: Mapping[c.Path, Phase]) -> Phases:
+        """The phases equal to `scalers`."""
+        if isinstance(scalers, Phases):
+            return scalers
+        return self._phases.setdefault(frozenset(scalers.items()), Phases(scalers))
+
+    def opposite(self, known: Known, atom: c.Atom) -> Known | None:
+        """`known` with the opposite of one assumption, where some state has ever assumed that."""
+        number = 2 * self._atoms[atom]
+        return self._known.get(known.literals ^ {number, number + 1})
 
 
 def _mentions(atom: c.Atom, path: c.Path) -> bool:
@@ -115,25 +250,25 @@ def _term_mentions(term: c.Term, path: c.Path) -> bool:
 
 def merge(states: Iterable[State]) -> list[State]:
     """The states without repetitions; two that differ in one assumption only become one without it."""
-    found: dict[Hashable, State] = {}
     queue = list(states)
     if len(queue) < 2:
         return queue
+    sizes: dict[tuple[int, int], int] = {}
+    for state in queue:
+        sizes[state.facts] = sizes.get(state.facts, 0) + 1
+    found: dict[tuple[int, int, int], State] = {}
     queue.reverse()
     while queue:
         state = queue.pop()
-        key = state.key()
+        key = state.key
         if key in found:
             continue
-        facts = state.facts()
-        for atom, value in state.known.items():
-            other = dict(state.known)
-            other[atom] = not value
-            opposite = (frozenset(other.items()), facts)
+        for atom in state.known if sizes[key[1:]] > 1 else ():
+            other = state.pool.opposite(state.known, atom)
+            opposite = (id(other), *key[1:])
             if opposite in found:
                 del found[opposite]
-                del other[atom]
-                queue.append(state.assuming(other))
+                queue.append(state.assuming({a: v for a, v in state.known.items() if a != atom}))
                 break
         else:
             found[key] = state
@@ -142,16 +277,16 @@ def merge(states: Iterable[State]) -> list[State]:
 
 def _without_special_cases(states: list[State]) -> list[State]:
     """Drop each state that another one with fewer assumptions covers."""
-    groups: dict[Hashable, list[State]] = {}
+    groups: dict[tuple[int, int], list[State]] = {}
     for state in states:
-        groups.setdefault(state.facts(), []).append(state)
+        groups.setdefault(state.facts, []).append(state)
     covered: set[int] = set()
     for group in groups.values():
-        for state in group:
-            items = state.known.items()
-            if any(o is not state and id(o) not in covered and o.known.items() <= items for o in group):
+        for state in group if len(group) > 1 else ():
+            mine = state.known.literals
+            if any(o is not state and id(o) not in covered and o.known.literals <= mine for o in group):
                 covered.add(id(state))
-    return [state for state in states if id(state) not in covered]
+    return [state for state in states if id(state) not in covered] if covered else states
 
 
 def rarest(states: list[State], uses: dict[c.Atom, int]) -> c.Atom | None:

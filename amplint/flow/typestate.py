@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from operator import is_not
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.environment import Environment
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import looks_like_optimizer, runs_hooks
-from amplint.flow.state import FRAMEWORK, Pending, Phase, State, descaled, merge, rarest, without
+from amplint.flow.state import FRAMEWORK, Pending, Phase, State, Values, descaled, merge, rarest, without
 
 #: States of one point of a program; past this assumptions are dropped.
 _MOST_STATES = 64
@@ -27,6 +28,11 @@ _LOOKS = re.compile(
 
 class GaveUp(Exception):
     """A root needs more steps than the analysis is willing to take."""
+
+
+#: What a clip sees of one scaler: scaled, unscaled, off, unknown, or other (not its gradients); with it the
+#: scaler's optimizers that provably own the clipped parameters.
+Seen = tuple[str, tuple[c.Path, ...]]
 
 
 @dataclass(slots=True)
@@ -100,6 +106,10 @@ class Typestate(Environment):
         self._matters = matters
         self._record = Recording()
         self._steps = 0
+        #: (scaler, what was answered) whenever the number of a scaler's optimizers decided something.
+        self._alone: set[tuple[c.Path, bool]] = set()
+        #: What a clip saw of a scaler whose optimizers were not all known yet.
+        self._guesses: list[tuple[c.Path, Phase, p.Clip, State, tuple[c.Path, ...], Seen]] = []
 
     def run(self, root: str) -> Recording:
         """Run one function with all scalers idle at its entry.
@@ -114,15 +124,30 @@ class Typestate(Environment):
             self._uses = {}
             self._dropped = set()
             self._forgetful = False
+            self._alone, self._guesses = set(), []
             function = self._objects.functions[root]
             klass = function.owner if function.owner in self._objects.classes.by_name else None
-            flow = self._run(self._programs[root], [State()], Frame((root,), klass))
+            flow = self._run(self._programs[root], [self._pool.state()], Frame((root,), klass))
             for state in (*flow.normal, *flow.exits.get("return", ())):
                 self._end(state)
-            if self._record.optimizers == known:
+            if self._record.optimizers == known or self._guessed_right():
                 break
             known = self._record.optimizers
         return self._record
+
+    def _guessed_right(self) -> bool:
+        """Whether nothing would have come out differently, had all optimizers been known from the start."""
+        now = {scaler: tuple(found) for scaler, found in self._record.optimizers.items()}
+        return all(self._is_alone(scaler) is answer for scaler, answer in tuple(self._alone)) and all(
+            known == now.get(scaler, ()) or self._at_clip(scaler, phase, node, state) == seen
+            for scaler, phase, node, state, known, seen in tuple(self._guesses)
+        )
+
+    def _is_alone(self, scaler: c.Path) -> bool:
+        """Whether no more than one optimizer of the scaler is known."""
+        answer = len(self._record.optimizers.get(scaler, ())) <= 1
+        self._alone.add((scaler, answer))
+        return answer
 
     def _end(self, state: State) -> None:
         for phase in state.scalers.values():
@@ -142,7 +167,8 @@ class Typestate(Environment):
             if self._steps > _MOST_STEPS:
                 raise GaveUp
             step = self._node(node, flow.normal, frame)
-            flow.normal = self._bounded(step.normal)
+            changed = len(step.normal) != len(flow.normal) or any(map(is_not, step.normal, flow.normal))
+            flow.normal = self._bounded(step.normal) if changed else step.normal
             for kind, left in step.exits.items():
                 flow.leave(kind, left)
         return flow
@@ -157,7 +183,7 @@ class Typestate(Environment):
                 states = merge(without(states, atom))
             elif any(state.values for state in states):
                 self._forgetful = True
-                states = merge(State(state.known, {}, state.scalers) for state in states)
+                states = merge(state.holding({}) for state in states)
             else:
                 raise GaveUp
         return states
@@ -188,7 +214,7 @@ class Typestate(Environment):
         if isinstance(node, p.Clip):
             return [self._clip(node, state, frame)]
         if isinstance(node, p.Descale):
-            return [State(state.known, state.values, {s: descaled(f) for s, f in state.scalers.items()})]
+            return [state.with_phases({s: descaled(f) for s, f in state.scalers.items()})]
         raise TypeError(type(node).__name__)
 
     @staticmethod
@@ -216,12 +242,12 @@ class Typestate(Environment):
         seen: set[object] = set()
         heads = self._bounded(states)
         for turn in range(_MOST_ROUNDS + 1):
-            fresh = [head for head in heads if head.key() not in seen]
+            fresh = [head for head in heads if head.key not in seen]
             if not fresh:
                 break
             if turn >= _MOST_ROUNDS:
                 raise GaveUp
-            seen.update(head.key() for head in fresh)
+            seen.update(head.key for head in fresh)
             entered = fresh
             if node.test is None:
                 behind.extend(fresh)
@@ -282,8 +308,8 @@ class Typestate(Environment):
 
     def _scaled(self, scaler: c.Path, site: int, state: State) -> list[State]:
         """The states after a backward of what `scaler` scaled: it exists, and scales where it is enabled."""
-        enabled = c.Atom("enabled", c.Ref(scaler))
-        there = self._assume(c.Atom("truth", c.Ref(scaler)), True, state)
+        enabled = self._pool.atom(c.Atom("enabled", c.Ref(scaler)))
+        there = self._assume(self._pool.atom(c.Atom("truth", c.Ref(scaler))), True, state)
         on = [s for before in there for s in self._assume(enabled, True, before)]
         off = [s for before in there for s in self._assume(enabled, False, before)]
         return [
@@ -297,8 +323,7 @@ class Typestate(Environment):
             return state.with_phase(scaler, Phase("scaled", site))
         self._abandon(before)
         backward = before.backward if before.kind == "scaled" and not before.stepped else site
-        alone = len(self._record.optimizers.get(scaler, ())) <= 1
-        unscaled = () if alone else before.unscaled
+        unscaled = () if self._is_alone(scaler) else before.unscaled
         return state.with_phase(
             scaler, replace(before, kind="scaled", backward=backward, unscaled=unscaled, pending=())
         )
@@ -329,16 +354,16 @@ class Typestate(Environment):
                 record.idle_calls[frame.call] = None
         return state
 
-    def _at_clip(
-        self, scaler: c.Path, phase: Phase, node: p.Clip, state: State
-    ) -> tuple[str, tuple[c.Path, ...]]:
-        """What a clip sees of one scaler: scaled, unscaled, off, unknown, or other (not its gradients).
-
-        With it the scaler's optimizers that provably own the clipped parameters.
-        """
+    def _at_clip(self, scaler: c.Path, phase: Phase, node: p.Clip, state: State) -> Seen:
         if phase.kind != "scaled":
             return phase.kind, ()
         optimizers = tuple(self._record.optimizers.get(scaler, ()))
+        seen = self._seen(optimizers, phase, node, state)
+        self._guesses.append((scaler, phase, node, state, optimizers, seen))
+        return seen
+
+    def _seen(self, optimizers: tuple[c.Path, ...], phase: Phase, node: p.Clip, state: State) -> Seen:
+        """What a clip sees of a scaler with these optimizers whose gradients are scaled."""
         params = self._modules(node.params, state)
         owners = tuple(o for o in optimizers if self._owns(o, params, state)) if params else ()
         if owners:
@@ -440,7 +465,7 @@ class Typestate(Environment):
 
     def _zero_grad(self, state: State) -> State:
         for scaler in list(state.scalers):
-            if len(self._record.optimizers.get(scaler, ())) <= 1 and scaler != FRAMEWORK:
+            if scaler != FRAMEWORK and self._is_alone(scaler):
                 self._abandon(state.scalers[scaler])
                 state = state.with_phase(scaler, None)
         return state
@@ -499,11 +524,12 @@ class Typestate(Environment):
         """The caller's state: the callee's variables are gone, and `self` means again what it meant."""
         result = after.forget_scope(name)
         root = self._receiver_root(name)
-        if root is not None:
-            result.values.pop((root,), None)
-            if (root,) in before.values:
-                result.values[(root,)] = before.values[(root,)]
-        return result
+        if root is None or result.values.get((root,)) == before.values.get((root,)):
+            return result
+        values = {path: value for path, value in result.values.items() if path != (root,)}
+        if (root,) in before.values:
+            values[(root,)] = before.values[(root,)]
+        return result.holding(values)
 
     def _receiver_root(self, name: str) -> str | None:
         function = self._objects.functions[name]
@@ -514,6 +540,18 @@ class Typestate(Environment):
     def _bind(self, node: p.Invoke, name: str, klass: str | None, state: State) -> State:
         """The state at the entry of an inlined function."""
         entry = state.forget_scope(name)
+        key = (id(node), name, klass)
+        values: Values | None = state.values.memo.get(key)
+        if values is None:
+            values = self._pool.values(self._bound(node, name, klass, state, entry))
+            state.values.memo[key] = values
+        return entry.holding(values)
+
+    def _bound(
+        self, node: p.Invoke, name: str, klass: str | None, state: State, entry: State
+    ) -> dict[c.Path, p.Value]:
+        """What variables hold at the entry of an inlined function."""
+        held = dict(entry.values)
         function = self._objects.functions[name]
         root = self._receiver_root(name)
         if root is not None and node.receiver is not None and node.above is None:
@@ -522,31 +560,25 @@ class Typestate(Environment):
                 whole = (*receiver, node.method)
                 receiver = whole if self._objects.instance(whole) is not None else receiver
             target = self._path(receiver, state)
-            entry = State(dict(entry.known), dict(entry.values), entry.scalers)
             if target != (root,):
-                entry.values[(root,)] = p.Alias(c.Ref(target))
+                held[(root,)] = p.Alias(c.Ref(target))
         params = [q for q in function.params[1 if root is not None else 0 :] if not q.star]
-        entry = State(dict(entry.known), dict(entry.values), entry.scalers)
-        for param in params:
-            if param.default is not None:
-                self._bind_one(name, param.name, self._objects.default(param.default), state, entry)
+        given = [(q.name, self._objects.default(q.default)) for q in params if q.default is not None]
         plain = [q for q in params if not q.keyword_only]
         for index, argument in enumerate(node.arguments):
             if argument.star:
                 break
             if argument.keyword is not None:
-                self._bind_one(name, argument.keyword, argument.value, state, entry)
+                given.append((argument.keyword, argument.value))
             elif index < len(plain):
-                self._bind_one(name, plain[index].name, argument.value, state, entry)
-        return entry
-
-    def _bind_one(self, name: str, param: str, value: p.Value | None, state: State, entry: State) -> None:
-        path = (f"{name}:{param}",)
-        settled = self._settled(value, state)
-        if settled is not None:
-            entry.values[path] = settled
-        else:
-            entry.values.pop(path, None)
+                given.append((plain[index].name, argument.value))
+        for param, value in given:
+            settled = self._settled(value, state)
+            if settled is not None:
+                held[(f"{name}:{param}",)] = settled
+            else:
+                held.pop((f"{name}:{param}",), None)
+        return held
 
     # -- what cannot be seen --------------------------------------------------------------------------------
 
@@ -592,4 +624,4 @@ class Typestate(Environment):
             scaler: replace(phase, kind="unknown") if phase.kind != "unknown" and touched(scaler) else phase
             for scaler, phase in state.scalers.items()
         }
-        return State(state.known, state.values, scalers)
+        return state.with_phases(scalers)

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from amplint.model import ir
 
 
+def _of_comprehension(expr: ir.Comprehension) -> tuple[ir.Expr, ...]:
+    inner = (e for target, iterable, tests in expr.parts for e in (iterable, target, *tests))
+    return (*inner, *expr.element)
+
+
+#: Kind of expression -> the expressions directly inside, in order of evaluation; the others have none.
+_PARTS: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
+    ir.Attr: lambda expr: (expr.value,),
+    ir.Call: lambda expr: (expr.func, *[arg.value for arg in expr.args]),
+    ir.Binary: lambda expr: (expr.left, expr.right),
+    ir.Bool: lambda expr: (expr.left, expr.right),
+    ir.Compare: lambda expr: (expr.left, expr.right),
+    ir.Unary: lambda expr: (expr.operand,),
+    ir.IfExp: lambda expr: (expr.test, expr.body, expr.orelse),
+    ir.Subscript: lambda expr: (expr.value, expr.index),
+    ir.Items: lambda expr: expr.items,
+    ir.Star: lambda expr: (expr.value,),
+    ir.Comprehension: _of_comprehension,
+    ir.Walrus: lambda expr: (expr.value, expr.target),
+    ir.Lambda: lambda expr: (expr.body,),
+    ir.Other: lambda expr: expr.parts,
+}
+
+
 def parts(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The expressions directly inside `expr`, in order of evaluation."""
-    if isinstance(expr, ir.Attr):
-        return (expr.value,)
-    if isinstance(expr, ir.Call):
-        return (expr.func, *(arg.value for arg in expr.args))
-    if isinstance(expr, (ir.Binary, ir.Bool, ir.Compare)):
-        return (expr.left, expr.right)
-    if isinstance(expr, ir.Unary):
-        return (expr.operand,)
-    if isinstance(expr, ir.IfExp):
-        return (expr.test, expr.body, expr.orelse)
-    if isinstance(expr, ir.Subscript):
-        return (expr.value, expr.index)
-    if isinstance(expr, ir.Items):
-        return expr.items
-    if isinstance(expr, ir.Star):
-        return (expr.value,)
-    if isinstance(expr, ir.Comprehension):
-        inner = (e for target, iterable, tests in expr.parts for e in (iterable, target, *tests))
-        return (*inner, *expr.element)
-    if isinstance(expr, ir.Walrus):
-        return (expr.value, expr.target)
-    if isinstance(expr, ir.Lambda):
-        return (expr.body,)
-    return expr.parts if isinstance(expr, ir.Other) else ()
+    found = _PARTS.get(type(expr))
+    return found(expr) if found is not None else ()
 
 
 def inside(expr: ir.Expr) -> Iterator[ir.Expr]:
@@ -41,7 +44,9 @@ def inside(expr: ir.Expr) -> Iterator[ir.Expr]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(parts(current)))
+        found = _PARTS.get(type(current))
+        if found is not None:
+            stack.extend(found(current)[::-1])
 
 
 def own(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:

@@ -24,6 +24,10 @@ _SERVES = re.compile(
     r"|(?:\b|_)(?:torch_)?(?:npu|xpu|hpu|mlu|musa|gcu|mps|xla|ascend)(?:\b|_)",
     re.IGNORECASE,
 )
+#: Any of those devices, whatever API they are used through.
+_OTHERS = re.compile(
+    r"\baccelerator\b|(?:\b|_)(?:torch_)?(?:npu|xpu|hpu|mlu|musa|gcu|ascend)(?:\b|_)", re.IGNORECASE
+)
 _FALLBACK_ERRORS = (
     "ImportError",
     "ModuleNotFoundError",
@@ -153,6 +157,11 @@ def _leaves(suite: cst.BaseSuite) -> bool:
     if isinstance(last, cst.SimpleStatementLine):
         last = last.body[-1]
     return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
+
+
+def names_others(text: str) -> bool:
+    """Whether a piece of code names an accelerator other than CUDA, or any accelerator there is."""
+    return _OTHERS.search(text) is not None
 
 
 def transfer_to_npu(model: ModuleModel) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from amplint.model import ir
-from amplint.model.names import Names
+from amplint.model.names import Names, literal_value
 from amplint.syntax.tree import Tree, children
 
 _BINARY = {
@@ -199,10 +199,10 @@ class Lowering:
                 for a in node.args
             )
             return ir.Call(self._expr(node.func), args, site)
-        if isinstance(node, (cst.Integer, cst.Float, cst.Imaginary)):
-            return ir.Const(node.evaluated_value, site)
-        if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
-            value = node.evaluated_value
+        if isinstance(
+            node, (cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString)
+        ):
+            value = literal_value(node)
             return ir.Other("text", (), site) if value is None else ir.Const(value, site)
         if isinstance(node, cst.BinaryOperation):
             op = _BINARY.get(type(node.operator).__name__, "?")

@@ -10,6 +10,7 @@ import libcst as cst
 from amplint.model import ir
 from amplint.model.lower import Lowering
 from amplint.model.names import Names, Scope
+from amplint.model.values import Values
 from amplint.source import Source
 from amplint.syntax.tree import Tree
 
@@ -27,6 +28,7 @@ class ModuleModel:
         self.source = source
         self.tree = Tree(module, source.text)
         self.names = Names(self.tree, module_name, aliases)
+        self.values = Values(self.tree, self.names)
         self._lowering = Lowering(self.tree, self.names)
         self._functions: dict[str, ir.Function] = {}
 

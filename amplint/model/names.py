@@ -6,8 +6,9 @@ Built from the nodes of one tree in preorder. Answers are ordered tuples: no res
 from __future__ import annotations
 
 import builtins
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
@@ -16,6 +17,13 @@ from amplint.syntax.tree import Tree, children
 
 #: A name in several places may mean several things; past this many candidates the rest is dropped.
 _MOST = 16
+#: Names that mean one another in a circle are looked up anew for every question, in so many steps at most.
+_MOST_STEPS = 2000
+#: Names in a row, each of which stands for the next one.
+_LONGEST_CHAIN = 400
+
+#: What is looked up: the id of a node, or a name in the scope that it belongs to.
+_Key = int | tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,8 +127,15 @@ class Names:
         self.references: list[Reference] = []
         #: Names of `__all__`, or None when the module has none that can be read.
         self.exported: tuple[str, ...] | None = None
-        self._resolving: set[int] = set()
-        self._memo: dict[int, tuple[str, ...]] = {}
+        self._late: list[tuple[Scope, Binding]] = []
+        #: Keys being looked up, how often that led to one of them again, and how many answers depend on that.
+        self._open: set[_Key] = set()
+        self._cuts = 0
+        self._steps = 0
+        #: Answers in which no circle takes part, and answers to whole questions in which one does: what a name in a
+        #: circle means to another one depends on where the question begins.
+        self._memo: dict[_Key, tuple[str, ...]] = {}
+        self._circular: dict[_Key, tuple[str, ...]] = {}
         self._build()
 
     # -- questions -------------------------------------------------------------------------------------------
@@ -141,19 +156,44 @@ class Names:
 
         A name defined in this module is `<module>.<qualname>`; one that nothing binds is `builtins.<name>`.
         """
-        key = id(node)
-        found = self._memo.get(key)
+        found = self._memo.get(id(node))
         if found is not None:
             return found
-        if key in self._resolving:
+        key = self._key(node)
+        found = self._memo.get(key)
+        if found is not None:
+            self._memo[id(node)] = found
+            return found
+        is_question = not self._open
+        if is_question:
+            if key in self._circular:
+                return self._circular[key]
+            self._cuts = self._steps = 0
+        if key in self._open or self._steps > _MOST_STEPS or len(self._open) > _LONGEST_CHAIN:
+            self._cuts += 1
             return ("",)
-        self._resolving.add(key)
+        before = self._cuts
+        self._open.add(key)
         try:
             found = tuple(dict.fromkeys(self._resolve(node)))[:_MOST]
         finally:
-            self._resolving.discard(key)
-        self._memo[key] = found
+            self._open.discard(key)
+        if self._cuts == before:
+            self._memo[key] = self._memo[id(node)] = found
+            return found
+        self._steps += 1
+        if is_question:
+            self._circular[key] = found
         return found
+
+    def _key(self, node: cst.BaseExpression) -> _Key:
+        """What `node` is looked up as: a name that is bound here means the same wherever its scope is seen."""
+        if isinstance(node, cst.Name):
+            scope = self._scope_of.get(id(node))
+            owner = scope.owner(node.value) if scope is not None else None
+            if owner is not None:
+                return id(owner), node.value
+        return id(node)
 
     def is_name(self, node: cst.BaseExpression, *names: str) -> bool:
         """Whether `node` can only denote one of `names`."""
@@ -294,65 +334,100 @@ class Names:
                 below = step(self, node, scope)
             below.reverse()
             stack.extend(below)
+        self._bind_nonlocals()
+        self._note_exports()
 
     def _lambda(self, node: cst.Lambda, scope: Scope) -> list[_Step]:
-        inner = self._open("lambda", node, scope, "<lambda>")
+        inner = self._open_scope("lambda", node, scope, "<lambda>")
         self._params(node.params, inner)
         return [*((child, scope, False) for child in _defaults(node.params)), (node.body, inner, False)]
 
-    def _comprehension(self, node: cst.CSTNode, scope: Scope) -> list[_Step]:
-        inner = self._open("comprehension", node, scope, "<comprehension>")
-        return [(child, inner, False) for child in children(node)]
+    def _comprehension(
+        self, node: cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp, scope: Scope
+    ) -> list[_Step]:
+        """The first iterable is evaluated outside, everything else in a scope of its own."""
+        inner = self._open_scope("comprehension", node, scope, "<comprehension>")
+        first = node.for_in
+        self._scope_of[id(first)] = inner
+        self._bind_target(first.target, "loop", first, inner, None)
+        below: list[_Step] = [(child, inner, False) for child in children(node) if child is not first]
+        below += [(first.target, inner, False), (first.iter, scope, False)]
+        below.extend((child, inner, False) for child in first.ifs)
+        if first.inner_for_in is not None:
+            below.append((first.inner_for_in, inner, False))
+        return below
 
     def _declaration(self, node: cst.Global | cst.Nonlocal, scope: Scope) -> list[_Step]:
         for item in node.names:
             scope.declared[item.name.value] = type(node).__name__.lower()
         return []
 
-    def _plain(self, node: cst.CSTNode, scope: Scope) -> list[_Step]:
-        """Bind what a statement binds; its children are evaluated in the same scope."""
-        if isinstance(node, cst.Assign):
-            for target in node.targets:
-                self._bind_target(target.target, "assign", node, scope, node.value)
-            if not isinstance(scope.parent, Scope):
-                self._note_exports(node)
-            return [(t.target, scope, False) for t in node.targets] + [(node.value, scope, False)]
-        if isinstance(node, cst.AnnAssign):
-            note = node.annotation.annotation
-            self._bind_target(node.target, "assign", node, scope, node.value, note)
-        elif isinstance(node, cst.AugAssign):
-            self._bind_target(node.target, "other", node, scope, None)
-        elif isinstance(node, cst.NamedExpr):
-            owner = scope
-            while owner.kind == "comprehension" and owner.parent is not None:
-                owner = owner.parent
-            self._bind_target(node.target, "walrus", node, owner, node.value)
-        elif isinstance(node, (cst.For, cst.CompFor)):
-            self._bind_target(node.target, "loop", node, scope, None)
-        elif isinstance(node, cst.WithItem):
-            if node.asname is not None:
-                self._bind_target(node.asname.name, "with", node, scope, node.item)
-        elif isinstance(node, (cst.ExceptHandler, cst.ExceptStarHandler)):
-            if node.name is not None:
-                self._bind_target(node.name.name, "except", node, scope, None)
-        elif isinstance(node, cst.Del):
-            self._bind_target(node.target, "delete", node, scope, None)
-        elif isinstance(node, (cst.MatchAs, cst.MatchStar)):
-            if node.name is not None:
-                self._bind(node.name.value, "other", node, scope)
-            return [(c, scope, False) for c in children(node) if not isinstance(c, cst.Name)]
-        elif isinstance(node, cst.MatchMapping):
-            if node.rest is not None:
-                self._bind(node.rest.value, "other", node, scope)
-            return [(c, scope, False) for c in node.elements]
-        elif isinstance(node, (cst.MatchKeywordElement, cst.TypeVar, cst.TypeVarTuple, cst.ParamSpec)):
-            return [(c, scope, False) for c in children(node) if not isinstance(c, cst.Name)]
-        elif isinstance(node, cst.TypeAlias):
+    def _assign(self, node: cst.Assign, scope: Scope) -> list[_Step]:
+        for target in node.targets:
+            self._bind_target(target.target, "assign", node, scope, node.value)
+        return [*((t.target, scope, False) for t in node.targets), (node.value, scope, False)]
+
+    def _annotated(self, node: cst.AnnAssign, scope: Scope) -> list[_Step]:
+        self._bind_target(node.target, "assign", node, scope, node.value, node.annotation.annotation)
+        return self._below(node, scope)
+
+    def _augmented(self, node: cst.AugAssign, scope: Scope) -> list[_Step]:
+        self._bind_target(node.target, "other", node, scope, None)
+        return self._below(node, scope)
+
+    def _walrus(self, node: cst.NamedExpr, scope: Scope) -> list[_Step]:
+        owner = scope
+        while owner.kind == "comprehension" and owner.parent is not None:
+            owner = owner.parent
+        self._bind_target(node.target, "walrus", node, owner, node.value)
+        return self._below(node, scope)
+
+    def _loop(self, node: cst.For | cst.CompFor, scope: Scope) -> list[_Step]:
+        self._bind_target(node.target, "loop", node, scope, None)
+        return self._below(node, scope)
+
+    def _with_item(self, node: cst.WithItem, scope: Scope) -> list[_Step]:
+        if node.asname is not None:
+            self._bind_target(node.asname.name, "with", node, scope, node.item)
+        return self._below(node, scope)
+
+    def _handler(self, node: cst.ExceptHandler | cst.ExceptStarHandler, scope: Scope) -> list[_Step]:
+        if node.name is not None:
+            self._bind_target(node.name.name, "except", node, scope, None)
+        return self._below(node, scope)
+
+    def _delete(self, node: cst.Del, scope: Scope) -> list[_Step]:
+        self._bind_target(node.target, "delete", node, scope, None)
+        return self._below(node, scope)
+
+    def _capture(self, node: cst.MatchAs | cst.MatchStar, scope: Scope) -> list[_Step]:
+        if node.name is not None:
             self._bind(node.name.value, "other", node, scope)
-            return [(c, scope, False) for c in children(node) if c is not node.name]
+        return self._below_but_names(node, scope)
+
+    def _mapping(self, node: cst.MatchMapping, scope: Scope) -> list[_Step]:
+        if node.rest is not None:
+            self._bind(node.rest.value, "other", node, scope)
+        return [(child, scope, False) for child in node.elements]
+
+    def _type_parameter(
+        self, node: cst.TypeVar | cst.TypeVarTuple | cst.ParamSpec, scope: Scope
+    ) -> list[_Step]:
+        self._bind(node.name.value, "other", node, scope)
+        return self._below_but_names(node, scope)
+
+    def _type_alias(self, node: cst.TypeAlias, scope: Scope) -> list[_Step]:
+        self._bind(node.name.value, "other", node, scope)
+        return [(child, scope, False) for child in children(node) if child is not node.name]
+
+    def _below(self, node: cst.CSTNode, scope: Scope) -> list[_Step]:
         return [(child, scope, False) for child in children(node)]
 
-    def _open(self, kind: str, node: cst.CSTNode, parent: Scope, name: str) -> Scope:
+    def _below_but_names(self, node: cst.CSTNode, scope: Scope) -> list[_Step]:
+        """For nodes whose own name is an identifier and no use of one."""
+        return [(child, scope, False) for child in children(node) if not isinstance(child, cst.Name)]
+
+    def _open_scope(self, kind: str, node: cst.CSTNode, parent: Scope, name: str) -> Scope:
         qualname = f"{parent.qualname}.{name}" if parent.qualname else name
         scope = Scope(kind, node, parent, qualname)
         self.scopes.append(scope)
@@ -360,7 +435,7 @@ class Names:
 
     def _function(self, node: cst.FunctionDef, scope: Scope) -> list[_Step]:
         self._bind(node.name.value, "def", node, scope)
-        inner = self._open("function", node, scope, node.name.value)
+        inner = self._open_scope("function", node, scope, node.name.value)
         self._params(node.params, inner)
         below: list[_Step] = [(d, scope, False) for d in node.decorators]
         if node.type_parameters is not None:
@@ -373,9 +448,12 @@ class Names:
 
     def _class(self, node: cst.ClassDef, scope: Scope) -> list[_Step]:
         self._bind(node.name.value, "class", node, scope)
-        inner = self._open("class", node, scope, node.name.value)
-        outer: list[cst.CSTNode] = [*node.decorators, *node.bases, *node.keywords]
-        return [(child, scope, False) for child in outer] + [(node.body, inner, False)]
+        inner = self._open_scope("class", node, scope, node.name.value)
+        below: list[_Step] = [(child, scope, False) for child in node.decorators]
+        if node.type_parameters is not None:
+            below.append((node.type_parameters, inner, False))
+        below.extend((child, scope, False) for child in (*node.bases, *node.keywords))
+        return [*below, (node.body, inner, False)]
 
     def _params(self, params: cst.Parameters, scope: Scope) -> None:
         star = [params.star_arg] if isinstance(params.star_arg, cst.Param) else []
@@ -396,16 +474,25 @@ class Names:
         annotation: cst.BaseExpression | None = None,
     ) -> None:
         declared = scope.declared.get(name)
-        target = scope
-        if declared == "global":
-            target = scope.module
-        elif declared == "nonlocal":
+        target = scope.module if declared == "global" else scope
+        binding = Binding(name, kind, node, target, origin, value, annotation)
+        if declared == "nonlocal":
+            self._late.append((scope, binding))
+        else:
+            target.bindings.setdefault(name, []).append(binding)
+
+    def _bind_nonlocals(self) -> None:
+        """Bind what is declared nonlocal, when all names of the functions around are known."""
+        for scope, binding in self._late:
             outer = scope.parent
-            while outer is not None and (outer.kind == "class" or name not in outer.bindings):
+            while outer is not None and (
+                outer.kind in ("class", "module") or binding.name not in outer.bindings
+            ):
                 outer = outer.parent
             target = outer if outer is not None else scope
-        binding = Binding(name, kind, node, target, origin, value, annotation)
-        target.bindings.setdefault(name, []).append(binding)
+            found = target.bindings.setdefault(binding.name, [])
+            found.append(replace(binding, scope=target))
+            found.sort(key=lambda other: self.tree.number(other.node))
 
     def _bind_target(
         self,
@@ -469,24 +556,41 @@ class Names:
         if isinstance(current, cst.Name):
             self.references.append(Reference(node, current, tuple(reversed(parts)), scope))
 
-    def _note_exports(self, node: cst.Assign) -> None:
-        if not any(isinstance(t.target, cst.Name) and t.target.value == "__all__" for t in node.targets):
-            return
-        if isinstance(node.value, (cst.List, cst.Tuple)):
-            values = [string_value(element.value) for element in node.value.elements]
-            self.exported = (*(self.exported or ()), *(value for value in values if value is not None))
+    def _note_exports(self) -> None:
+        """Every string in a statement that mentions `__all__`: it may be assigned, added to or extended."""
+        found: list[str] = []
+        for reference in self.references:
+            if reference.root.value == "__all__" and reference.scope is self.module_scope:
+                statement = self.tree.statement(reference.node)
+                if isinstance(statement, cst.SimpleStatementLine):
+                    found += filter(None, map(string_value, self._strings(statement)))
+        self.exported = tuple(dict.fromkeys(found)) or None
+
+    def _strings(self, outer: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+        for node in self.tree.within(outer):
+            if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
+                yield node
 
 
 def string_value(node: cst.BaseExpression) -> str | None:
     """The value of a plain string literal (implicit concatenation included), else None."""
-    if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
-        value = node.evaluated_value
-        return value if isinstance(value, str) else None
-    return None
+    value = literal_value(node)
+    return value if isinstance(value, str) else None
 
 
-def _children(node: cst.CSTNode) -> list[cst.CSTNode]:
-    return list(children(node))
+def literal_value(node: cst.BaseExpression) -> str | bytes | int | float | complex | None:
+    """The value of a number or a string that is not formatted; None for anything else and for invalid ones."""
+    if not isinstance(
+        node, (cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float, cst.Imaginary)
+    ):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes such as \\d
+            value: str | bytes | int | float | complex | None = node.evaluated_value
+            return value
+    except (SyntaxError, ValueError):  # `0777` or "\\N{nothing}", which LibCST accepts
+        return None
 
 
 def _defaults(params: cst.Parameters) -> list[cst.CSTNode]:
@@ -516,27 +620,17 @@ _STEPS: dict[type, Callable[[Names, Any, Scope], list[_Step]]] = {
     cst.Global: Names._declaration,
     cst.Nonlocal: Names._declaration,
     **dict.fromkeys((cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp), Names._comprehension),
-    **dict.fromkeys(
-        (
-            cst.Assign,
-            cst.AnnAssign,
-            cst.AugAssign,
-            cst.NamedExpr,
-            cst.For,
-            cst.CompFor,
-            cst.WithItem,
-            cst.ExceptHandler,
-            cst.ExceptStarHandler,
-            cst.Del,
-            cst.MatchAs,
-            cst.MatchStar,
-            cst.MatchMapping,
-            cst.MatchKeywordElement,
-            cst.TypeVar,
-            cst.TypeVarTuple,
-            cst.ParamSpec,
-            cst.TypeAlias,
-        ),
-        Names._plain,
-    ),
+    **dict.fromkeys((cst.For, cst.CompFor), Names._loop),
+    **dict.fromkeys((cst.ExceptHandler, cst.ExceptStarHandler), Names._handler),
+    **dict.fromkeys((cst.MatchAs, cst.MatchStar), Names._capture),
+    **dict.fromkeys((cst.TypeVar, cst.TypeVarTuple, cst.ParamSpec), Names._type_parameter),
+    cst.Assign: Names._assign,
+    cst.AnnAssign: Names._annotated,
+    cst.AugAssign: Names._augmented,
+    cst.NamedExpr: Names._walrus,
+    cst.WithItem: Names._with_item,
+    cst.Del: Names._delete,
+    cst.MatchMapping: Names._mapping,
+    cst.MatchKeywordElement: Names._below_but_names,
+    cst.TypeAlias: Names._type_alias,
 }

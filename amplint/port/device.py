@@ -51,11 +51,19 @@ def hardcoded(
     `position` is the place of the device among positional arguments, None for keyword only. The node reported
     at is the call.
     """
+    for call, name, arg in device_arguments(ctx, names, position=position):
+        if string_value(arg.value) == "cuda" and guard(ctx.model, call) is None:
+            yield call, DeviceProblem(name, disables(call), partial(replaced, ctx, call, arg, name))
+
+
+def device_arguments(
+    ctx: Context, names: Sequence[str], *, position: int | None
+) -> Iterator[tuple[cst.Call, str, cst.Arg]]:
+    """Calls of `names`, or partials of them, that give a device: the call, the name, the argument."""
     for call, name, skip in _calls_and_partials(ctx, names):
         arg = _device_argument(call, position, skip)
-        if arg is None or string_value(arg.value) != "cuda" or guard(ctx.model, call) is not None:
-            continue
-        yield call, DeviceProblem(name, disables(call), partial(_replace, ctx, call, arg, name))
+        if arg is not None:
+            yield call, name, arg
 
 
 def without_device(
@@ -127,7 +135,8 @@ def disables(call: cst.Call) -> bool:
     return False
 
 
-def _replace(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix | str:
+def replaced(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix | str:
+    """The fix that puts the accelerator's device type in the place of CUDA, or why there is none."""
     try:
         device, edits = device_edits(ctx, call)
         extra = _dtype(ctx, call, name)

@@ -12,7 +12,8 @@ class ModuleIndex:
     """What other modules may want to know of one file; serialisable."""
 
     filename: str
-    #: (dotted module as written, with leading dots when relative; the name taken, "*" for all).
+    #: (dotted module as written, with leading dots when relative; the name taken, "*" for all), for imports of
+    #: names and for attributes of imported modules.
     imports: tuple[tuple[str, str], ...]
 
 
@@ -26,8 +27,6 @@ class Project:
             for origin, name in module.imports:
                 last = origin.rpartition(".")[2]
                 self._imports.setdefault(last, []).append((module.filename, origin, name))
-                # `from . import losses` takes the module `losses` itself
-                self._imports.setdefault(name, [])
         self._asked: dict[str, tuple[str, ...]] = {}
 
     def record(self) -> dict[str, tuple[str, ...]]:
@@ -36,7 +35,7 @@ class Project:
         return self._asked
 
     def takers(self, filename: str, name: str) -> list[str]:
-        """Files of the run that import `name` from the module in `filename`, as far as paths can tell.
+        """Files of the run that take `name` from the module in `filename`, as far as paths can tell.
 
         Absolute imports are matched by the end of the path, so a file may be named that means another module
         of the same name: this answers "may it be removed", where too many is the safe side.

@@ -61,11 +61,12 @@ class _Depth:
                 return getattr(node, "lineno", 1)
             for name in node._fields:
                 value = getattr(node, name, None)
-                for child in value if type(value) is list else (value,):
+                parts = value if type(value) is list else [value]
+                for child in parts:
                     if not isinstance(child, ast.AST):
                         continue
                     if not isinstance(child, ast.expr):
-                        todo.append((child, arms if name == "orelse" and len(value) == 1 else 0))
+                        todo.append((child, arms if name == "orelse" and len(parts) == 1 else 0))
                     elif self._length(child) > MAX_DEPTH and (row := self._deep_row(child)):
                         return row
         return 0

@@ -20,11 +20,6 @@ _RECURSION = 20_000
 def parse(source: Source) -> cst.Module | SyntaxProblem:
     """Parse one file; never raises for what the file contains."""
     problem, _ = first_look(source.text)
-    return parse_after_look(source, problem)
-
-
-def parse_after_look(source: Source, problem: SyntaxProblem | None) -> cst.Module | SyntaxProblem:
-    """Parse one file of which `first_look` has said `problem`."""
     if problem is not None and problem.final:
         return problem
     if sys.getrecursionlimit() < _RECURSION:

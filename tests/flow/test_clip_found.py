@@ -20,6 +20,31 @@ def test_clip_between_backward_and_step_is_found() -> None:
     assert all_clips(body) == [("clip_grad_norm_(model.parameters(), 1.0)", Confidence.HIGH)]
 
 
+def test_clip_in_a_loop_over_a_display_is_reported_once() -> None:
+    body = """
+    def train(a, b, optimizer, scaler, loss):
+        scaler.scale(loss).backward()
+        for model in (a, b):
+            clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    """
+    assert len(all_clips(body)) == 1
+
+
+def test_parameter_that_gets_another_value_later_is_not_that_value_before() -> None:
+    body = """
+    def train(model, optimizer, scaler, loss, amp):
+        if amp:
+            scaler.scale(loss).backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        amp = False
+    """
+    assert len(clips(body)) == 1
+
+
 def test_the_message_names_scaler_and_optimizer() -> None:
     _, found = reports("""
     def train(self, loss):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplint.flow import conditions as c
-from amplint.flow.state import Phase, State, merge
+from amplint.flow.state import Phase, Pool, merge
 from amplint.model import ir
 
 from .checking import model_of
@@ -96,23 +96,26 @@ def test_contradictions_leave_no_way() -> None:
 
 def test_states_that_differ_in_one_assumption_become_one() -> None:
     atom = c.Atom("truth", X)
-    assert [s.known for s in merge([State({atom: True}), State({atom: False})])] == [{}]
+    pool = Pool()
+    assert [s.known for s in merge([pool.state({atom: True}), pool.state({atom: False})])] == [{}]
 
 
 def test_states_with_other_facts_stay_apart() -> None:
     atom = c.Atom("truth", X)
-    scaled = State({atom: True}, {}, {("f:s",): Phase("scaled", 1)})
-    assert len(merge([scaled, State({atom: False})])) == 2
+    pool = Pool()
+    scaled = pool.state({atom: True}, {}, {("f:s",): Phase("scaled", 1)})
+    assert len(merge([scaled, pool.state({atom: False})])) == 2
 
 
 def test_a_covered_state_is_dropped() -> None:
     atom = c.Atom("truth", X)
-    assert [s.known for s in merge([State({atom: True}), State()])] == [{}]
+    pool = Pool()
+    assert [s.known for s in merge([pool.state({atom: True}), pool.state()])] == [{}]
 
 
 def test_assignment_forgets_the_path_and_what_lies_behind_it() -> None:
     whole, part, other = (c.Atom("truth", c.Ref(path)) for path in [("f:x",), ("f:x", "a"), ("f:y",)])
-    state = State({whole: True, part: True, other: True})
+    state = Pool().state({whole: True, part: True, other: True})
     assert list(state.forget(("f:x",)).known) == [other]
     assert list(state.forget(("f:x", "a")).known) == [whole, other]
 
@@ -120,4 +123,4 @@ def test_assignment_forgets_the_path_and_what_lies_behind_it() -> None:
 def test_assignment_to_an_attribute_forgets_what_methods_said() -> None:
     ready = c.truth(c.Op("call", (c.Ref(("f:x", "ready")),)))
     assert isinstance(ready, c.Atom)
-    assert State({ready: True}).forget(("f:x", "count")).known == {}
+    assert Pool().state({ready: True}).forget(("f:x", "count")).known == {}

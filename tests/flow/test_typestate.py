@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from amplint.finding import Confidence
+from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow import typestate
 from amplint.flow.objects import Objects
@@ -14,7 +15,7 @@ from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.scaler import analyse, scaler_analysis
 from amplint.flow.slicing import Slicer
 
-from .checking import IMPORTS, clips, model_of
+from .checking import IMPORTS, clips, is_admitted, model_of
 
 BAD = (
     IMPORTS
@@ -58,6 +59,62 @@ def test_file_without_a_scaler_is_not_looked_at() -> None:
     analysis = analyse(model_of("x = 1\n"))
     assert analysis.clips_before_unscale == ()
     assert analysis.gave_up == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\n",
+        "scaler.scale(loss).backward()\nscaler.unscale_(optimizer)\nmodel.clip_text(p.grad)\n",
+        "self.manual_backward(loss)\nclip_grad_norm_(model.parameters(), 1.0)\n",
+        "scaler.scale(x)\nclip_grad_norm_(model.parameters(), 1.0)\n",
+        "plot.scale(x)\nloss.backward()\np.grad.zero_()\n",
+    ],
+)
+def test_files_without_all_parts_of_the_mistake_are_kept_out(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_admitted(text)
+    monkeypatch.setattr("amplint.flow.scaler.Objects", None)  # nothing is lowered for them, either
+    assert analyse(model_of(text)).clips_before_unscale == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from timm.utils import dispatch_clip_grad as bound\nscaler.scale(loss).backward()\nbound(params, 1)\n",
+        "from torch.nn.utils import clip_grad_value_ as f\nscaler.scale(loss).backward()\nf(params, 1)\n",
+        "scaler.scale(loss).backward()\np.grad.clamp_(-1, 1)\n",
+        "scaler.scale(loss).backward()\np.grad *= 1 / total_norm(p.grad)\n",
+        "self.automatic_optimization = False\nself.manual_backward(x)\nclip_grad_norm_(params, 1)\n",
+    ],
+)
+def test_files_with_all_parts_of_the_mistake_are_let_in(text: str) -> None:
+    assert is_admitted(text)
+
+
+def test_remembered_hashes_stay_in_their_process() -> None:
+    atom = c.Atom("truth", c.Ref(("f:x",)))
+    assert hash(atom) == hash(c.Atom("truth", c.Ref(("f:x",))))
+    read = pickle.loads(pickle.dumps(atom))
+    assert read == atom
+    assert not hasattr(read, "_hash")
+
+
+def test_optimizers_that_are_met_late_are_known_from_the_start() -> None:
+    body = """
+    def train(a, b, batches):
+        oa, ob = torch.optim.SGD(a.parameters()), torch.optim.SGD(b.parameters())
+        scaler = torch.amp.GradScaler("cuda")
+        for loss in batches:
+            scaler.scale(loss).backward()
+            clip_grad_norm_(b.parameters(), 1.0)
+            scaler.unscale_(oa)
+            scaler.step(oa)
+            scaler.step(ob)
+            scaler.update()
+    """
+    assert len(clips(body)) == 1
 
 
 def test_too_many_steps_are_counted_and_silent(monkeypatch: pytest.MonkeyPatch) -> None:

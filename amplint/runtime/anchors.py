@@ -1,0 +1,346 @@
+"""Where the verifier holds on to PyTorch: the calls of a training loop, told to whoever observes.
+
+Classes and functions are patched once, while somebody observes, and put back afterwards. Patches call the
+original with the arguments that came and return what it returned; what observers do is theirs to shield.
+"""
+
+import functools
+import os
+import sys
+import threading
+from typing import Any, Callable, Dict, List, Optional, Protocol, Set, Tuple, Type
+
+import torch
+import torch.amp.autocast_mode
+import torch.cuda.amp
+import torch.nn.utils
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+_BaseScaler: Type[Any] = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+_CLIPS = ("clip_grad_norm_", "clip_grad_value_")
+
+
+class Observer(Protocol):
+    """Is told of events by name; must not raise, except to end the run on purpose."""
+
+    def tell(self, event: str, *arguments: Any) -> None:
+        """Take notice of an event."""
+
+
+class _ScalerStep:
+    """A `scaler.step(optimizer)` under way."""
+
+    def __init__(self, scaler: Any, optimizer: Any) -> None:
+        self.scaler = scaler
+        self.optimizer = optimizer
+        self.ran = False
+
+
+_observers: List[Observer] = []
+_undo: List[Callable[[], None]] = []
+_patched_scalers: Set[Type[Any]] = set()
+_lock = threading.RLock()
+_steps: List[_ScalerStep] = []
+#: (id of the object, method) of calls under way, so that super() of a subclass is not told twice.
+_under_way: Set[Tuple[int, str]] = set()
+
+
+def attach(observer: Observer) -> None:
+    """Tell `observer` of everything from now on."""
+    with _lock:
+        if not _undo:
+            _install()
+        _observers.append(observer)
+
+
+def detach(observer: Observer) -> None:
+    """Tell it no more; the last one to leave takes the patches away."""
+    with _lock:
+        if observer in _observers:
+            _observers.remove(observer)
+        if not _observers:
+            while _undo:
+                _undo.pop()()
+            _patched_scalers.clear()
+
+
+def current_step() -> Optional[Tuple[Any, Any]]:
+    """Scaler and optimizer of the innermost `scaler.step(optimizer)` under way."""
+    return (_steps[-1].scaler, _steps[-1].optimizer) if _steps else None
+
+
+def _tell(event: str, *arguments: Any) -> None:
+    for observer in tuple(_observers):
+        observer.tell(event, *arguments)
+
+
+def _install() -> None:
+    for cls in _with_subclasses(_BaseScaler):
+        _patch_scaler(cls)
+    for name in _CLIPS:
+        _patch_clip(name)
+    _patch_backward()
+    _patch_zero_grad()
+    _patch_autocast()
+    _patch_compile()
+    _see_constructions()
+    _undo.append(register_optimizer_step_pre_hook(_before_optimizer_step).remove)
+    _undo.append(register_optimizer_step_post_hook(_after_optimizer_step).remove)
+    _replace(torch.optim.Optimizer, "__init__", _told_after(torch.optim.Optimizer.__init__, "optimizer_made"))
+
+
+def _with_subclasses(cls: Type[Any]) -> List[Type[Any]]:
+    found = [cls]
+    for each in found:
+        found.extend(sub for sub in each.__subclasses__() if sub not in found)
+    return found
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    own = name in vars(owner)
+    original = vars(owner)[name] if own else None
+
+    def put_back() -> None:
+        if vars(owner).get(name) is value:  # somebody else's later patch stays
+            setattr(owner, name, original) if own else delattr(owner, name)
+
+    setattr(owner, name, value)
+    _undo.append(put_back)
+
+
+def _told_after(original: Callable[..., Any], event: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        _tell(event, self)
+        return result
+
+    return method
+
+
+# --------------------------------------------------------------------------------------------- GradScaler
+
+
+def _patch_scaler(cls: Type[Any]) -> None:
+    """Patch the methods that a scaler's class defines itself; those it inherits belong to the class above."""
+    if cls in _patched_scalers:
+        return
+    _patched_scalers.add(cls)
+    wrappers = {"scale": _scale, "unscale_": _unscale, "step": _step, "update": _update}
+    for name, wrapper in wrappers.items():
+        original = cls.__dict__.get(name)
+        if callable(original):
+            _replace(cls, name, _once(original, name, wrapper))
+
+
+def _once(original: Callable[..., Any], name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        key = (id(self), name)
+        if not _observers or key in _under_way:
+            return original(self, *args, **kwargs)
+        _under_way.add(key)
+        try:
+            return wrapper(original, self, *args, **kwargs)
+        finally:
+            _under_way.discard(key)
+
+    return method
+
+
+def _see_constructions() -> None:
+    """Learn of new scalers and regions in `__new__`: a frame around `__init__` would be what its warnings name.
+
+    These two patches stay for the life of the process, and do nothing while nobody observes.
+    """
+    for cls, made in ((_BaseScaler, _scaler_made), (torch.amp.autocast_mode.autocast, _region_made)):
+        if "__new__" not in cls.__dict__:
+            cls.__new__ = _new(cls, made)
+
+
+def _new(base: Type[Any], made: Callable[..., None]) -> Callable[..., Any]:
+    def __new__(cls: Type[Any], *args: Any, **kwargs: Any) -> Any:
+        self = super(base, cls).__new__(cls)
+        if _observers and (args or kwargs or cls.__init__ is not object.__init__):
+            made(self, args, kwargs)
+        return self
+
+    return __new__
+
+
+def _scaler_made(scaler: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    for cls in type(scaler).__mro__:
+        if issubclass(cls, _BaseScaler):
+            _patch_scaler(cls)
+    _tell("scaler_made", scaler, _asked_to_be_enabled(scaler, args, kwargs))
+
+
+def _region_made(region: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    region._amplint_asked = _asked_to_be_enabled(region, args, kwargs)
+
+
+@functools.lru_cache(maxsize=None)
+def _position_of_enabled(cls: Type[Any]) -> int:
+    import inspect
+
+    try:
+        names = list(inspect.signature(cls.__init__).parameters)
+    except (TypeError, ValueError):
+        return -1
+    return names.index("enabled") - 1 if "enabled" in names else -1
+
+
+def _asked_to_be_enabled(made: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    position = _position_of_enabled(type(made))
+    return bool(args[position] if 0 <= position < len(args) else kwargs.get("enabled", True))
+
+
+def _scale(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+    outputs = args[0] if args else kwargs.get("outputs")
+    result = original(scaler, *args, **kwargs)
+    _tell("scaled", scaler, outputs, result)
+    return result
+
+
+def _unscale(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+    optimizer = args[0] if args else kwargs.get("optimizer")
+    within = any(each.optimizer is optimizer for each in _steps)
+    if not within:
+        _tell("unscaling", scaler, optimizer)
+    result = original(scaler, *args, **kwargs)
+    _tell("unscaled", scaler, optimizer, within)
+    return result
+
+
+def _step(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+    optimizer = args[0] if args else kwargs.get("optimizer")
+    _tell("scaler_stepping", scaler, optimizer, args[1:], kwargs)
+    step = _ScalerStep(scaler, optimizer)
+    _steps.append(step)
+    try:
+        result = original(scaler, *args, **kwargs)
+    finally:
+        _steps.remove(step)
+    _tell("scaler_stepped", scaler, optimizer, step.ran)
+    return result
+
+
+def _update(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+    new_scale = args[0] if args else kwargs.get("new_scale")
+    _tell("updating", scaler, new_scale)
+    result = original(scaler, *args, **kwargs)
+    _tell("updated", scaler, new_scale)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- optimizers
+
+
+def _before_optimizer_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    for step in _steps:
+        if step.optimizer is optimizer:
+            step.ran = True
+    _tell("optimizer_stepping", optimizer, args, kwargs)
+
+
+def _after_optimizer_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    _tell("optimizer_stepped", optimizer)
+
+
+def _patch_zero_grad() -> None:
+    for cls in (torch.optim.Optimizer, torch.nn.Module):
+        _replace(cls, "zero_grad", _told_after(cls.zero_grad, "zeroed"))
+
+
+# --------------------------------------------------------------------------------- clipping and backward
+
+
+def _patch_clip(name: str) -> None:
+    original = getattr(torch.nn.utils, name)
+
+    @functools.wraps(original)
+    def clip(*args: Any, **kwargs: Any) -> Any:
+        if not _observers:
+            return original(*args, **kwargs)
+        parameters = args[0] if args else kwargs.get("parameters")
+        if parameters is not None and not isinstance(parameters, torch.Tensor):
+            parameters = list(parameters)  # often a generator, which can be read once only
+            if args:
+                args = (parameters, *args[1:])
+            else:
+                kwargs["parameters"] = parameters
+        _tell("clipping", name, parameters)
+        result = original(*args, **kwargs)
+        _tell("clipped", name, parameters, result)
+        return result
+
+    # `from torch.nn.utils import clip_grad_norm_` made references of its own in other modules
+    for module in list(sys.modules.values()):
+        namespace = getattr(module, "__dict__", None)
+        if isinstance(namespace, dict) and namespace.get(name) is original:
+            _replace(module, name, clip)
+
+
+def _patch_backward() -> None:
+    original = torch.autograd.backward
+    depth = [0]
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> None:
+        # Reentrant activation checkpointing calls backward from within backward: that is not a loss.
+        if not _observers or depth[0]:
+            return original(*args, **kwargs)
+        tensors = args[0] if args else kwargs.get("tensors")
+        gradients = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+        depth[0] += 1
+        try:
+            _tell("backward_begins", tensors, gradients)
+            original(*args, **kwargs)
+        finally:
+            depth[0] -= 1
+        _tell("backward_ended")
+        return None
+
+    _replace(torch.autograd, "backward", backward)
+
+
+# ----------------------------------------------------------------------------------- autocast and compile
+
+
+def _patch_autocast() -> None:
+    cls = torch.amp.autocast_mode.autocast
+    enter = cls.__enter__
+
+    @functools.wraps(enter)
+    def entered(self: Any) -> Any:
+        result = enter(self)  # type: ignore[no-untyped-call]
+        if getattr(self, "_enabled", False):
+            _tell("region_entered", self)
+        elif getattr(self, "_amplint_asked", False):
+            _tell("region_disabled_itself", self)
+        return result
+
+    _replace(cls, "__enter__", entered)
+
+
+def _patch_compile() -> None:
+    original = getattr(torch, "compile", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(model, torch.nn.Module):
+            _tell("function_compiled")
+        return original(model, *args, **kwargs)
+
+    _replace(torch, "compile", compile)
+
+
+def _forget_in_child() -> None:
+    """A forked process (a worker of a DataLoader) observes nothing and writes to nobody's record."""
+    _observers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,255 @@
+"""Dtypes that a run computes in: of losses, parameters and optimizer state, and whether autocast took effect."""
+
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import torch
+
+from amplint.runtime.context import Run
+from amplint.runtime.place import Site, here
+from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
+
+_HALF = (torch.float16, torch.bfloat16)
+#: What the backward nodes of losses are called that autocast computes in float32.
+_LOSS_NODES = ("MseLoss", "NllLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")
+#: Optimizer state that makes up for the rounding of half weights.
+_COMPENSATION = ("master", "kahan", "shift", "compensation", "lo_", "residual")
+
+
+class PrecisionWatch:
+    """Looks at dtypes only, which are known on the host: no value is read."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        #: (device, dtype) of the regions entered since the last step, and where.
+        self.regions: Dict[Tuple[str, torch.dtype], Optional[Site]] = {}
+        self._disabled_sites: Set[Any] = set()
+        self._half_without_scaler: Dict[TrackedOptimizer, int] = {}
+        self._looked_at_state: Set[TrackedOptimizer] = set()
+        self._marks: Dict[TrackedOptimizer, List[Any]] = {}
+        run.on_step(self._step)
+
+    # ------------------------------------------------------------------------------------------- regions
+
+    def region_entered(self, region: Any) -> None:
+        """Autocast is on in a region of a training step."""
+        key = (region.device, region.fast_dtype)
+        if key not in self.regions and torch.is_grad_enabled():
+            self.regions[key] = here()
+
+    def region_disabled_itself(self, region: Any) -> None:
+        """Autocast was to be on, and is not: the device is missing, or lacks the dtype."""
+        site = here()
+        if site in self._disabled_sites:
+            return
+        self._disabled_sites.add(site)
+        other = _other_accelerator(region.device)
+        if other is not None:
+            self._run.report(
+                "AMP104",
+                f"autocast is for {region.device!r} and switched itself off: this machine has {other!r}",
+                site,
+                self._run.step,
+                subject=region.device,
+            )
+        else:
+            self._run.note(f"autocast for {region.device!r} switched itself off: nothing ran in mixed precision")
+
+    def scaler_made(self, scaler: Any, asked: bool) -> None:
+        """Remember where a scaler comes from."""
+        self._run.registry.scaler(scaler, here(), asked)
+
+    def _explain_disabled(self, own: TrackedScaler) -> None:
+        device = getattr(own.scaler, "_device", "cuda")
+        other = _other_accelerator(device)
+        if any(dtype == torch.float16 for _, dtype in self.regions):
+            self._disabled_scaler(own, "the forward pass ran in float16 all the same")
+        elif other is not None:
+            self._disabled_scaler(own, f"this machine has {other!r}")
+        else:
+            self._run.note(f"a GradScaler for {device!r} switched itself off")
+
+    def _disabled_scaler(self, own: TrackedScaler, why: str) -> None:
+        device = getattr(own.scaler, "_device", "cuda")
+        self._run.report(
+            "AMP105",
+            f"the GradScaler is for {device!r} and switched itself off: {why}, and the loss is not scaled",
+            own.made,
+            self._run.step,
+            subject=own.index,
+        )
+
+    # -------------------------------------------------------------------------------------------- losses
+
+    def scaled(self, scaler: Any, outputs: Any, result: Any) -> None:
+        """A loss is scaled; it must be float32, and its scaler be on."""
+        own = self._run.registry.scaler(scaler)
+        if not own.enabled:
+            if own.disabled_itself:
+                self._explain_disabled(own)
+            return
+        site = here()
+        for each in [outputs] if isinstance(outputs, torch.Tensor) else ():
+            self._loss(each, site)
+        dtypes = {dtype for _, dtype in self.regions}
+        if dtypes == {torch.bfloat16}:
+            self._run.report(
+                "AMP217",
+                "the loss of a bfloat16 region is scaled: bfloat16 has the range of float32 and needs no scaler",
+                site,
+                self._run.step,
+                subject=own.index,
+            )
+
+    def backward_begins(self, roots: Any, gradients: Any) -> None:
+        """A loss is differentiated."""
+        if isinstance(roots, torch.Tensor) and gradients is None and roots.dim() == 0:
+            self._loss(roots, here())
+
+    def _loss(self, loss: torch.Tensor, site: Optional[Site]) -> None:
+        if loss.dtype not in _HALF:
+            return
+        kind = str(loss.dtype).rpartition(".")[2]
+        node = type(loss.grad_fn).__name__
+        outside = node.startswith(_LOSS_NODES)
+        where = "outside the autocast region " if outside else ""
+        self._run.report(
+            "AMP302" if outside else "AMP301",
+            f"the loss is computed {where}in {kind}; compute it in float32",
+            site,
+            self._run.step,
+            subject="loss",
+        )
+
+    def backward_ended(self) -> None:
+        """Remember the gradients of a loss that was not scaled, to see whether somebody scales by hand."""
+        for tracked in self._run.touched:
+            if not tracked.scaled:
+                self._marks[tracked] = tracked.mark()
+
+    # ---------------------------------------------------------------------------------------- parameters
+
+    def scaler_stepping(self, scaler: Any, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Gradients are to be unscaled."""
+        self._float16_gradients(scaler, optimizer)
+
+    def unscaling(self, scaler: Any, optimizer: Any) -> None:
+        """Gradients are to be unscaled."""
+        self._float16_gradients(scaler, optimizer)
+
+    def _float16_gradients(self, scaler: Any, optimizer: Any) -> None:
+        if not self._run.registry.scaler(scaler).enabled:
+            return
+        tracked = self._run.registry.optimizer(optimizer)
+        if tracked.attempts and not self._run.is_close_step(tracked.attempts):
+            return
+        bad = [each for each in tracked.parameters() if each.dtype == torch.float16 and each.grad is not None]
+        if bad:
+            name, module = self._name(bad[0])
+            self._run.report(
+                "AMP219",
+                f"{len(bad)} parameters are float16, {name or 'unnamed'} the first: their gradients cannot be"
+                " unscaled; keep parameters in float32 under autocast",
+                here(),
+                tracked.attempts,
+                subject=tracked.index,
+                module=module,
+                parameter=name,
+            )
+
+    def _step(self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int) -> None:
+        if not skipped and tracked not in self._looked_at_state:
+            self._looked_at_state.add(tracked)
+            self._weights(tracked, step)
+        self._float16_without_scaler(tracked, own, step)
+        if all(each.attempts >= tracked.attempts for each in self._run.registry.optimizers()):
+            self.regions = {}
+
+    def _weights(self, tracked: TrackedOptimizer, step: int) -> None:
+        optimizer = tracked.optimizer
+        if optimizer is None:
+            return
+        half = []
+        for each in tracked.parameters():
+            if each.grad is None or not each.is_floating_point():
+                continue
+            state = optimizer.state.get(each, {})
+            if each.dtype in _HALF:
+                if not any(key.lower().startswith(_COMPENSATION) for key in state if isinstance(key, str)):
+                    half.append(each)
+                continue
+            low = [
+                key
+                for key, value in state.items()
+                if isinstance(value, torch.Tensor) and value.dtype in _HALF and value.shape == each.shape
+            ]
+            if low and each.dtype == torch.float32:
+                name, module = self._name(each)
+                self._run.report(
+                    "AMP324",
+                    f"the optimizer keeps {low[0]} of {name or 'a parameter'} in half precision",
+                    tracked.step_site,
+                    step,
+                    subject=tracked.index,
+                    module=module,
+                    parameter=name,
+                )
+        if half:
+            name, module = self._name(half[0])
+            kind = str(half[0].dtype).rpartition(".")[2]
+            self._run.report(
+                "AMP312",
+                f"{len(half)} parameters are trained in {kind} without float32 master weights,"
+                f" {name or 'an unnamed one'} the first",
+                tracked.made or tracked.step_site,
+                step,
+                subject=tracked.index,
+                module=module,
+                parameter=name,
+            )
+
+    def _float16_without_scaler(
+        self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], step: int
+    ) -> None:
+        if own is not None or not any(dtype == torch.float16 for _, dtype in self.regions):
+            return
+        if not tracked.has_plain or tracked.scaled:
+            return
+        if any(each.disabled_itself for each in self._run.registry.scalers()):
+            return  # AMP105 says it
+        if self._marks.get(tracked) != tracked.marks or tracked.marks != tracked.mark():
+            return  # the gradients were written to: perhaps scaled by hand
+        self._half_without_scaler[tracked] = self._half_without_scaler.get(tracked, 0) + 1
+        if self._half_without_scaler[tracked] == 2:
+            self._run.report(
+                "AMP218",
+                "the forward pass runs in float16 and nothing scales the loss: gradients below 3e-8 become 0",
+                tracked.plain,
+                step - 1,
+                subject=tracked.index,
+            )
+
+    def _name(self, parameter: torch.Tensor) -> Tuple[Optional[str], Optional[str]]:
+        if not self._run.names.knows(parameter):
+            self._run.names.look()
+            self._run.names.give_up_on([parameter])
+        name, module, _ = self._run.names.parameter(parameter)
+        return name, module
+
+
+def _other_accelerator(device: str) -> Optional[str]:
+    """The type of an accelerator that this machine has, if it is not of this type."""
+    accelerator = getattr(torch, "accelerator", None)
+    found: Optional[str] = None
+    if accelerator is not None:
+        try:
+            current = accelerator.current_accelerator()
+            if current is not None and torch.get_device_module(current).is_available():
+                found = current.type
+        except Exception:  # 2.6 raises where there is none; a backend may be half installed
+            found = None
+    if found is None and torch.cuda.is_available():
+        found = "cuda"
+    npu: Any = getattr(torch, "npu", None)
+    if found is None and npu is not None and npu.is_available():
+        found = "npu"
+    return None if found in (None, device, "cpu") else found

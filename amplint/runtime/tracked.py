@@ -1,0 +1,194 @@
+"""What is known of each optimizer and scaler of the run: whose loss its gradients come from, and their state."""
+
+import weakref
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import torch
+
+from amplint.runtime.place import Site
+
+#: Parameters of an optimizer that are looked at to tell whether a backward pass reached it.
+_PROBES = 32
+
+#: (id of the gradient, its version): changes whenever the gradient is replaced or written to.
+Mark = Tuple[int, int]
+
+
+class TrackedOptimizer:
+    """One optimizer, and where its gradients are between two steps."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, index: int, made: Optional[Site]) -> None:
+        self._ref = weakref.ref(optimizer)
+        self.index = index
+        self.kind = type(optimizer).__name__
+        self.made = made
+        #: Steps asked for so far, skipped ones included: the number of the coming step.
+        self.attempts = 0
+        self.depth = 0
+        self.last_scaler: Optional["TrackedScaler"] = None
+        self.step_site: Optional[Site] = None
+        self.backward_site: Optional[Site] = None
+        #: Nothing was added to the gradients since the last step.
+        self.consumed = False
+        self.consumed_by_scaler = False
+        self.fresh()
+        self.marks: List[Optional[Mark]] = []
+        self._probes: List[torch.Tensor] = []
+        self._owned: Set[int] = set()
+        self._size = -1
+
+    def fresh(self) -> None:
+        """The gradients are empty, or zero."""
+        #: Scaler -> number of its updates when a loss that it scaled was differentiated, and where that was.
+        self.scaled: Dict["TrackedScaler", Dict[int, Optional[Site]]] = {}
+        #: Where a loss without scale was differentiated.
+        self.plain: Optional[Site] = None
+        self.has_plain = False
+        self.unscaled_at: Optional[Site] = None
+        self.is_unscaled = False
+        #: Where scaled gradients were added to unscaled ones: the `unscale_` that came too early.
+        self.mixed: Optional[Site] = None
+        self.is_mixed = False
+        self.zeroed_at: Optional[Site] = None
+
+    def consume(self) -> None:
+        """A step used the gradients, or was skipped."""
+        self.fresh()
+        self.consumed = True
+
+    @property
+    def optimizer(self) -> Optional[torch.optim.Optimizer]:
+        """The optimizer, while it lives."""
+        return self._ref()
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the gradients hold a loss scale that nobody took out yet."""
+        return bool(self.scaled) and not self.is_unscaled
+
+    def parameters(self) -> List[torch.Tensor]:
+        """All parameters of all groups."""
+        optimizer = self._ref()
+        if optimizer is None:
+            return []
+        return [each for group in optimizer.param_groups for each in group["params"]]
+
+    def refresh(self) -> None:
+        """Take note of parameters that were added."""
+        optimizer = self._ref()
+        size = sum(len(group["params"]) for group in optimizer.param_groups) if optimizer is not None else 0
+        if size == self._size:
+            return
+        self._size = size
+        parameters = self.parameters()
+        self._owned = {id(each) for each in parameters}
+        candidates = [each for each in parameters if getattr(each, "requires_grad", False)]
+        stride = max(1, -(-len(candidates) // _PROBES))
+        self._probes = candidates[::stride]
+
+    def owns(self, parameters: List[torch.Tensor]) -> bool:
+        """Whether any of the parameters belongs to this optimizer."""
+        self.refresh()
+        return any(id(each) in self._owned for each in parameters)
+
+    def owned_within(self, keys: Set[int]) -> bool:
+        """Whether everything that is looked at here is among the objects with these ids."""
+        self.refresh()
+        return bool(self._probes) and all(id(each) in keys for each in self._probes)
+
+    def mark(self) -> List[Optional[Mark]]:
+        """The state of the gradients, to compare with a later one."""
+        self.refresh()
+        found: List[Optional[Mark]] = []
+        for each in self._probes:
+            gradient = each.grad
+            found.append(None if gradient is None else (id(gradient), gradient._version))
+        return found
+
+
+class TrackedScaler:
+    """One scaler, and what it did since its last update."""
+
+    def __init__(self, scaler: Any, index: int, made: Optional[Site], asked: bool) -> None:
+        self._ref = weakref.ref(scaler)
+        self.index = index
+        self.made = made
+        self._asked = asked
+        self.updates = 0
+        self.stepped: Dict[TrackedOptimizer, Optional[Site]] = {}
+        self.unscaled: Dict[TrackedOptimizer, Optional[Site]] = {}
+        #: Optimizers stepped, by cycle, and the update that closed the cycle; of the last few cycles.
+        self.cycles: Dict[int, Tuple[Set[TrackedOptimizer], Optional[Site]]] = {}
+        self.skipped = False
+        self.consecutive_skips = 0
+        self.good_in_a_row = 0
+        self.step_site: Optional[Site] = None
+        self.step = 0
+
+    @property
+    def scaler(self) -> Any:
+        """The scaler, while it lives."""
+        return self._ref()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it scales at all."""
+        return bool(getattr(self._ref(), "_enabled", False))
+
+    @property
+    def disabled_itself(self) -> bool:
+        """Whether it was to be enabled, and switched itself off."""
+        return self._asked and not self.enabled
+
+    @property
+    def scale(self) -> Optional[torch.Tensor]:
+        """Its scale on the device; None before the first loss."""
+        return getattr(self._ref(), "_scale", None)
+
+    def close_cycle(self, site: Optional[Site]) -> None:
+        """`update` was called."""
+        self.cycles[self.updates] = (set(self.stepped), site)
+        self.cycles.pop(self.updates - 16, None)
+        self.updates += 1
+        self.stepped = {}
+        self.unscaled = {}
+
+
+class Registry:
+    """Optimizers and scalers by identity."""
+
+    def __init__(self) -> None:
+        self._optimizers: Dict[int, TrackedOptimizer] = {}
+        self._scalers: Dict[int, TrackedScaler] = {}
+        self._made = 0
+
+    def optimizer(self, optimizer: Any, made: Optional[Site] = None) -> TrackedOptimizer:
+        """The record of an optimizer; a new one for one that was never seen."""
+        inner = getattr(optimizer, "optimizer", None)  # accelerate and its kin wrap one
+        if not isinstance(optimizer, torch.optim.Optimizer) and isinstance(inner, torch.optim.Optimizer):
+            optimizer = inner
+        found = self._optimizers.get(id(optimizer))
+        if found is None or found.optimizer is not optimizer:
+            found = TrackedOptimizer(optimizer, self._made, made)
+            self._made += 1
+            self._optimizers[id(optimizer)] = found
+        return found
+
+    def optimizers(self) -> List[TrackedOptimizer]:
+        """All that live."""
+        dead = [key for key, each in self._optimizers.items() if each.optimizer is None]
+        for key in dead:
+            del self._optimizers[key]
+        return list(self._optimizers.values())
+
+    def scaler(self, scaler: Any, made: Optional[Site] = None, asked: bool = False) -> TrackedScaler:
+        """The record of a scaler; a new one for one that was never seen."""
+        found = self._scalers.get(id(scaler))
+        if found is None or found.scaler is not scaler:
+            found = TrackedScaler(scaler, len(self._scalers), made, asked)
+            self._scalers[id(scaler)] = found
+        return found
+
+    def scalers(self) -> List[TrackedScaler]:
+        """All that were seen."""
+        return list(self._scalers.values())

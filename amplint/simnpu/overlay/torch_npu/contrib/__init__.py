@@ -1,0 +1,1 @@
+"""Holds `transfer_to_npu`, as in the real package."""

@@ -1,0 +1,72 @@
+"""`x.float()` as a statement of its own: tensors are not changed in place, so the cast is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import libcst as cst
+
+from amplint.finding import Applicability, Edit, Fix, FixKind, Severity, Span
+from amplint.model.names import Binding
+from amplint.model.tensors import is_tensor
+from amplint.rule import Context, Report, Rule
+
+#: Methods that return a tensor of another dtype, or on another device. A bare `x.cpu()` may be meant to wait.
+_CONVERTED = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
+_MOVED = ("cuda", "npu", "xpu")
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report casts of variables and attributes that can only hold a tensor, where nobody takes the result."""
+    for statement in ctx.model.tree.of_type(cst.Expr):
+        call = statement.value
+        if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+            continue
+        method, owner = call.func.attr.value, call.func.value
+        if method not in (*_CONVERTED, *_MOVED) or not isinstance(owner, (cst.Name, cst.Attribute)):
+            continue  # `torch.zeros(1).cuda()` starts CUDA
+        if is_tensor(ctx.model, owner) and not _is_probe(ctx, statement):
+            text = ctx.model.tree.code(owner)
+            result = "moved" if method in _MOVED else "converted"
+            yield Report(
+                call,
+                f"`{text}` is a tensor and stays as it is: the {result} one that {method}() returns is dropped",
+                fix=partial(_fix, ctx, call, owner),
+            )
+
+
+def _is_probe(ctx: Context, statement: cst.CSTNode) -> bool:
+    """Whether the statement stands where an exception is expected, to see whether the cast works."""
+    child = statement
+    for outer in ctx.model.tree.ancestors(statement):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            return False
+        if isinstance(outer, cst.Try) and child is outer.body:
+            return True
+        if isinstance(outer, cst.With) and any("aises" in ctx.model.tree.code(i.item) for i in outer.items):
+            return True
+        child = outer
+    return False
+
+
+def _fix(ctx: Context, call: cst.Call, owner: cst.BaseExpression) -> Fix | str:
+    sources = ctx.model.values.sources(owner)
+    if any(isinstance(source, Binding) and source.kind == "loop" for source in sources):
+        return "a loop gives it its value, so a new one would not reach what is looped over"
+    start = ctx.model.tree.span(call).start
+    edit = Edit(Span(start, start), f"{ctx.model.tree.code(owner)} = ")
+    return Fix(FixKind.REPAIR, Applicability.UNSAFE, "keep the result", (edit,))
+
+
+RULE = Rule(
+    code="AMP307",
+    name="discarded-cast",
+    summary="the result of a cast is dropped, and the tensor stays what it is",
+    severity=Severity.ERROR,
+    check=check,
+    words=tuple(f".{method}(" for method in (*_CONVERTED, *_MOVED)),
+    shape=lambda outline: not outline.discarded_calls.isdisjoint((*_CONVERTED, *_MOVED)),
+    fixable="unsafe",
+    module=__name__,
+)
