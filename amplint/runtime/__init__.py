@@ -17,6 +17,7 @@ Behaviour described as "since 2.x" was read from the PyTorch release of that num
 
 import functools
 import importlib
+import os
 import sys
 import types
 import warnings
@@ -395,3 +396,21 @@ def _forward_before_2_4(
 def _backward_before_2_4(kind: str, bwd: Callable[..., Any], ctx: Any, *args: Any, **kwargs: Any) -> Any:
     with torch.autocast(kind, enabled=ctx._amp_enabled, dtype=ctx._amp_dtype):
         return bwd(ctx, *args, **kwargs)
+
+
+# ------------------------------------------------------------------------------------------- verification
+
+
+def _verify_if_asked() -> None:
+    """Let the verifier watch this process if AMPLINT_VERIFY is set (to 1, or to the folder of a record)."""
+    if os.environ.get("AMPLINT_VERIFY", "") in ("", "0"):
+        return
+    try:
+        verify = importlib.import_module("amplint.runtime.verify")
+    except ImportError:
+        warnings.warn("AMPLINT_VERIFY is set, but amplint is not installed: nothing is verified", stacklevel=3)
+        return
+    verify.start_from_environment()
+
+
+_verify_if_asked()

@@ -83,7 +83,7 @@ def _install() -> None:
     _patch_zero_grad()
     _patch_autocast()
     _patch_compile()
-    _see_constructions()
+    _see_disabled()
     _undo.append(register_optimizer_step_pre_hook(_before_optimizer_step).remove)
     _undo.append(register_optimizer_step_post_hook(_after_optimizer_step).remove)
     _replace(torch.optim.Optimizer, "__init__", _told_after(torch.optim.Optimizer.__init__, "optimizer_made"))
@@ -112,6 +112,7 @@ def _told_after(original: Callable[..., Any], event: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
+        _see_new_scalers()
         _tell(event, self)
         return result
 
@@ -148,51 +149,35 @@ def _once(original: Callable[..., Any], name: str, wrapper: Callable[..., Any]) 
     return method
 
 
-def _see_constructions() -> None:
-    """Learn of new scalers and regions in `__new__`: a frame around `__init__` would be what its warnings name.
+def _see_new_scalers() -> None:
+    """Patch subclasses that were defined since, such as those of FSDP and of torch_npu."""
+    for cls in _with_subclasses(_BaseScaler):
+        _patch_scaler(cls)
 
-    These two patches stay for the life of the process, and do nothing while nobody observes.
+
+def _see_disabled() -> None:
+    """Learn of scalers and regions for CUDA that switch themselves off where it is missing.
+
+    Their constructors ask this function. A wrapper around `__init__` would show up in their warnings, and one
+    in `__new__` in their signatures.
     """
-    for cls, made in ((_BaseScaler, _scaler_made), (torch.amp.autocast_mode.autocast, _region_made)):
-        if "__new__" not in cls.__dict__:
-            cls.__new__ = _new(cls, made)
+    common = torch.cuda.amp.common
+    original = common.amp_definitely_not_available
 
+    @functools.wraps(original)
+    def asked() -> bool:
+        answer = bool(original())
+        if answer and _observers:
+            names = sys._getframe(1).f_locals
+            made = names.get("self")
+            if made is not None and names.get("enabled"):
+                if isinstance(made, _BaseScaler):
+                    _tell("scaler_disabled_itself", made)
+                elif getattr(made, "device", None) == "cuda":
+                    _tell("region_disabled_itself", made)
+        return answer
 
-def _new(base: Type[Any], made: Callable[..., None]) -> Callable[..., Any]:
-    def __new__(cls: Type[Any], *args: Any, **kwargs: Any) -> Any:
-        self = super(base, cls).__new__(cls)
-        if _observers and (args or kwargs or cls.__init__ is not object.__init__):
-            made(self, args, kwargs)
-        return self
-
-    return __new__
-
-
-def _scaler_made(scaler: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-    for cls in type(scaler).__mro__:
-        if issubclass(cls, _BaseScaler):
-            _patch_scaler(cls)
-    _tell("scaler_made", scaler, _asked_to_be_enabled(scaler, args, kwargs))
-
-
-def _region_made(region: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-    region._amplint_asked = _asked_to_be_enabled(region, args, kwargs)
-
-
-@functools.lru_cache(maxsize=None)
-def _position_of_enabled(cls: Type[Any]) -> int:
-    import inspect
-
-    try:
-        names = list(inspect.signature(cls.__init__).parameters)
-    except (TypeError, ValueError):
-        return -1
-    return names.index("enabled") - 1 if "enabled" in names else -1
-
-
-def _asked_to_be_enabled(made: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
-    position = _position_of_enabled(type(made))
-    return bool(args[position] if 0 <= position < len(args) else kwargs.get("enabled", True))
+    _replace(common, "amp_definitely_not_available", asked)
 
 
 def _scale(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -316,8 +301,6 @@ def _patch_autocast() -> None:
         result = enter(self)  # type: ignore[no-untyped-call]
         if getattr(self, "_enabled", False):
             _tell("region_entered", self)
-        elif getattr(self, "_amplint_asked", False):
-            _tell("region_disabled_itself", self)
         return result
 
     _replace(cls, "__enter__", entered)

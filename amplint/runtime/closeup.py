@@ -260,7 +260,7 @@ class StepCloseup:
     def optimizer_stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Gradients are final, and unscaled unless the optimizer does that itself."""
         tracked = self._run.registry.optimizer(optimizer)
-        if not self._run.is_close_step(tracked.attempts) or tracked.depth > 1:
+        if not self._run.is_close_step(tracked.attempts) or tracked.depth:
             return
         if getattr(optimizer, "grad_scale", None) is not None or not (tracked.scaled or tracked.has_plain):
             return
@@ -281,7 +281,7 @@ class StepCloseup:
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Weights have their new values."""
         tracked = self._run.registry.optimizer(optimizer)
-        kept = self._weights.pop(tracked, None)
+        kept = self._weights.pop(tracked, None) if tracked.depth <= 1 else None
         if kept is None:
             return
         key = (tracked.index, tracked.attempts)

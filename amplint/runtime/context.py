@@ -180,8 +180,11 @@ class Run:
             handler(own)
         own.skipped = False
 
-    def drain(self) -> None:
-        """Bring noted values to the host, let the parts judge them, and write the rows that are complete."""
+    def drain(self, final: bool = False) -> None:
+        """Bring noted values to the host, let the parts judge them, and write the rows that are complete.
+
+        The last row waits for its scale, which `update` sets after the step, unless this is the end.
+        """
         for tag, value in self.log.drain():
             kind = tag[0]
             if kind == "loss":
@@ -194,7 +197,7 @@ class Run:
             handler = self._value_handlers.get(kind)
             if handler is not None:
                 handler(value, *tag[1:])
-        done = {each.index: each.attempts for each in self.registry.optimizers()}
+        done = {each.index: each.attempts - (not final) for each in self.registry.optimizers()}
         for key in sorted(self._rows, key=lambda pair: (pair[1], pair[0])):
             if key[1] < done.get(key[0], 1 << 62):
                 self.record.write(self._rows.pop(key).as_json())

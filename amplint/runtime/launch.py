@@ -68,27 +68,37 @@ def _start_observation(options: Dict[str, Any]) -> None:
 def _without_own_frames(kind: Any, error: Any, traceback: Any) -> None:
     while traceback is not None and traceback.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         traceback = traceback.tb_next
-    sys.__excepthook__(kind, error, None if error is None else traceback)
+    if error is not None:
+        error.__traceback__ = traceback
+    sys.__excepthook__(kind, error, traceback)
 
 
 def _script(path: str) -> Tuple[Any, types.ModuleType]:
     """Code of a script and a fresh `__main__` for it."""
     if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
-        sys.path[0] = path
+        _begin_path_with(path)
         return _details(*runpy._get_main_module_details())  # type: ignore[attr-defined]
     import io
 
-    with io.open_code(os.path.abspath(path)) as file:
+    path = os.path.join(os.getcwd(), path)
+    with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __cached__=None, __spec__=None)
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    _begin_path_with(os.path.dirname(os.path.realpath(path)))
     return code, main
 
 
+def _begin_path_with(folder: str) -> None:
+    """Put the program's folder where Python put this file's (with -P, neither is there)."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    if sys.path and os.path.abspath(sys.path[0]) == own:
+        sys.path[0] = folder
+
+
 def _module(name: str) -> Tuple[Any, types.ModuleType]:
-    sys.path[0] = os.getcwd()
+    _begin_path_with(os.getcwd())
     return _details(*runpy._get_module_details(name))  # type: ignore[attr-defined]
 
 

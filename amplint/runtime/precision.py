@@ -54,9 +54,11 @@ class PrecisionWatch:
         else:
             self._run.note(f"autocast for {region.device!r} switched itself off: nothing ran in mixed precision")
 
-    def scaler_made(self, scaler: Any, asked: bool) -> None:
-        """Remember where a scaler comes from."""
-        self._run.registry.scaler(scaler, here(), asked)
+    def scaler_disabled_itself(self, scaler: Any) -> None:
+        """Remember where a scaler comes from that was to be on, and is not."""
+        own = self._run.registry.scaler(scaler)
+        own.disabled_itself = True
+        own.disabled_at = here()
 
     def _explain_disabled(self, own: TrackedScaler) -> None:
         device = getattr(own.scaler, "_device", "cuda")
@@ -73,7 +75,7 @@ class PrecisionWatch:
         self._run.report(
             "AMP105",
             f"the GradScaler is for {device!r} and switched itself off: {why}, and the loss is not scaled",
-            own.made,
+            own.disabled_at,
             self._run.step,
             subject=own.index,
         )
@@ -109,8 +111,7 @@ class PrecisionWatch:
         if loss.dtype not in _HALF:
             return
         kind = str(loss.dtype).rpartition(".")[2]
-        node = type(loss.grad_fn).__name__
-        outside = node.startswith(_LOSS_NODES)
+        outside = _is_loss_function(loss.grad_fn)
         where = "outside the autocast region " if outside else ""
         self._run.report(
             "AMP302" if outside else "AMP301",
@@ -234,6 +235,20 @@ class PrecisionWatch:
             self._run.names.give_up_on([parameter])
         name, module, _ = self._run.names.parameter(parameter)
         return name, module
+
+
+def _is_loss_function(node: Any) -> bool:
+    """Whether a value comes from a loss function, perhaps weighted or divided since."""
+    for _ in range(4):
+        if node is None:
+            return False
+        name = type(node).__name__
+        if name.startswith(_LOSS_NODES):
+            return True
+        if not name.startswith(("Mul", "Div")) or not node.next_functions:
+            return False
+        node = node.next_functions[0][0]
+    return False
 
 
 def _other_accelerator(device: str) -> Optional[str]:

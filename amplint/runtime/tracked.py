@@ -109,11 +109,12 @@ class TrackedOptimizer:
 class TrackedScaler:
     """One scaler, and what it did since its last update."""
 
-    def __init__(self, scaler: Any, index: int, made: Optional[Site], asked: bool) -> None:
+    def __init__(self, scaler: Any, index: int) -> None:
         self._ref = weakref.ref(scaler)
         self.index = index
-        self.made = made
-        self._asked = asked
+        #: Where it was made, if it was to be enabled and switched itself off.
+        self.disabled_at: Optional[Site] = None
+        self.disabled_itself = False
         self.updates = 0
         self.stepped: Dict[TrackedOptimizer, Optional[Site]] = {}
         self.unscaled: Dict[TrackedOptimizer, Optional[Site]] = {}
@@ -134,11 +135,6 @@ class TrackedScaler:
     def enabled(self) -> bool:
         """Whether it scales at all."""
         return bool(getattr(self._ref(), "_enabled", False))
-
-    @property
-    def disabled_itself(self) -> bool:
-        """Whether it was to be enabled, and switched itself off."""
-        return self._asked and not self.enabled
 
     @property
     def scale(self) -> Optional[torch.Tensor]:
@@ -181,11 +177,11 @@ class Registry:
             del self._optimizers[key]
         return list(self._optimizers.values())
 
-    def scaler(self, scaler: Any, made: Optional[Site] = None, asked: bool = False) -> TrackedScaler:
+    def scaler(self, scaler: Any) -> TrackedScaler:
         """The record of a scaler; a new one for one that was never seen."""
         found = self._scalers.get(id(scaler))
         if found is None or found.scaler is not scaler:
-            found = TrackedScaler(scaler, len(self._scalers), made, asked)
+            found = TrackedScaler(scaler, len(self._scalers))
             self._scalers[id(scaler)] = found
         return found
 

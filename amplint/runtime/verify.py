@@ -63,11 +63,11 @@ class Verifier:
         nonfinite = FirstNonFinite(self._run)
         self._forward = ForwardCloseup(self._run, precision, nonfinite)
         protocol = ProtocolWatch(self._run)
-        # The protocol first: others ask whom a backward pass reached. Close-ups of a step before its end.
+        # Close-ups of a step come before the protocol ends it, others ask it whom a backward pass reached.
         self._parts: List[Any] = [
-            precision,
             StepCloseup(self._run, precision),
             protocol,
+            precision,
             HistoryWatch(self._run),
             self._forward,
             RankWatch(self._run, precision),
@@ -120,7 +120,7 @@ class Verifier:
         self._shielded(self._run.record.close)
 
     def _finish(self, failed: bool) -> None:
-        self._run.drain()
+        self._run.drain(final=True)
         for part in self._parts:
             closing = getattr(part, "closing", None)
             if closing is not None:

@@ -68,12 +68,16 @@ def activate(soc: str = "910B", *, devices: int | None = None, blocklist: Iterab
 
 def activate_from_environment() -> None:
     """`activate` with what the environment variables `AMPLINT_SIMNPU_*` say, unless it is active already."""
+    import torch  # noqa: F401
+
     if not is_active():
         _activate(from_environment())
 
 
 def _activate(settings: Settings) -> None:
     global _active
+    import torch  # may load the simulated torch_npu by itself, and so activate  # noqa: F401
+
     if _active is not None:
         if settings != _active:
             raise RuntimeError(f"the simulated NPU is active with other settings: {_active}")

@@ -22,12 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: 2 for wrong usage, 127 if there is no such program.
     """
     options = _parse(arguments)
-    given = from_environment()
-    settings = Settings(
-        soc=options.soc or given.soc,
-        devices=options.devices or given.devices,
-        blocklist=given.blocklist | frozenset(options.block),
-    )
+    try:
+        given = from_environment()
+        settings = Settings(
+            soc=options.soc or given.soc,
+            devices=given.devices if options.devices is None else options.devices,
+            blocklist=given.blocklist | frozenset(options.block),
+        )
+    except ValueError as error:
+        print(f"amplint.simnpu: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     environment = {**os.environ, **settings.environment()}
     path = [str(OVERLAY), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
@@ -53,10 +57,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a Python file, or a command such as torchrun")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
-    options = parser.parse_args(arguments)
-    if options.devices is not None and options.devices < 1:
-        parser.error("--devices must be at least 1")
-    return options
+    return parser.parse_args(arguments)
 
 
 def _command(options: argparse.Namespace) -> list[str]:

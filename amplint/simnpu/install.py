@@ -69,7 +69,7 @@ def install(settings: Settings) -> None:
     fallback.bf16_supported = settings.chip.bf16
     torch.Generator = rng.Generator  # type: ignore[misc]
     npu = device_module.build(settings)
-    backend_registration._setup_privateuseone_for_python_backend("npu", npu, _Hooks(), _Guard())  # type: ignore[no-untyped-call]
+    backend_registration._setup_privateuseone_for_python_backend("npu", npu, _Hooks(), _Guard())
     npu.__dict__["default_generators"] = (rng.default(),)
     _register_kernels()
     blocklist.block(settings.blocklist)

