@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -100,6 +100,11 @@ _OTHERS = (
     ),
     click.Option(["--no-cache"], is_flag=True, help="Neither read nor write the cache."),
     click.Option(["--stdin-filename"], metavar="NAME", help="What the code on stdin is called (PATHS is -)."),
+    click.Option(
+        ["--with-record"],
+        metavar="DIR",
+        help="Mark the findings that a run confirmed: DIR is that of `amplint run --record DIR`.",
+    ),
     click.Option(["-q", "--quiet"], is_flag=True, help="Findings only: no summary, no progress bar."),
 )
 
@@ -122,6 +127,7 @@ class _Options:
     jobs: int
     no_cache: bool
     stdin_filename: str | None
+    with_record: str | None
     quiet: bool
 
     @property
@@ -285,6 +291,8 @@ def _look(stream: TextIO) -> Look:
 def _report(result: RunResult, options: _Options, output_format: str, look: Look) -> str:
     from amplint.report import concise, json, text
 
+    if options.with_record is not None:
+        return _confirmed_report(result, options, output_format, look)
     if output_format == "json":
         return json.render(result)
     if output_format == "jsonl":
@@ -295,6 +303,24 @@ def _report(result: RunResult, options: _Options, output_format: str, look: Look
         findings = text.render(result, look)
     counts = text.statistics(result) if options.statistics else ""
     return findings + counts + ("" if options.quiet else text.summary(result, options.mode))
+
+
+def _confirmed_report(result: RunResult, options: _Options, output_format: str, look: Look) -> str:
+    """The report with what a run confirmed. UserError when the record cannot be read."""
+    from amplint.report import confirmed
+
+    assert options.with_record is not None
+    try:
+        record = confirmed.read_record(Path(options.with_record))
+    except OSError as error:
+        raise UserError(f"--with-record: {error}") from error
+    plain = replace(options, with_record=None)
+    if output_format in ("json", "jsonl"):
+        text = _report(result, plain, output_format, look)
+        lines = output_format == "jsonl"
+        return confirmed.in_json(text, result.findings, record, Path.cwd(), lines=lines)
+    marked = replace(result, findings=confirmed.in_words(result.findings, record, Path.cwd()))
+    return _report(marked, plain, output_format, look)
 
 
 def _print_diffs(result: RunResult) -> None:

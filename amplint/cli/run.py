@@ -14,7 +14,7 @@ from amplint.cli import UserError
 _ABORT, _NOTIFY = "abort", "notify"
 
 
-class _Overflow(click.ParamType):
+class _Overflow(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
     """`N=abort` or `N=notify`."""
 
     name = "N=abort|notify"
@@ -30,7 +30,9 @@ class _Overflow(click.ParamType):
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--record", metavar="DIR", help="Write what was observed to this folder, and a page to look at.")
+@click.option(
+    "--record", metavar="DIR", help="Write what was observed to this folder, and a page to look at."
+)
 @click.option(
     "--every",
     type=click.IntRange(min=1),
@@ -74,7 +76,9 @@ def _become(arguments: list[str]) -> NoReturn:
     """Replace this process by a fresh interpreter: the script meets no trace of the command line."""
     import subprocess
 
-    launcher = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runtime", "launch.py")
+    launcher = os.path.join(
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runtime", "launch.py"
+    )
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     command = [sys.executable, *flags, launcher, *arguments]
     sys.stdout.flush()

@@ -205,22 +205,20 @@ class Names:
         return any(candidate in names for candidate in self.resolve(node))
 
     def canonical(self, name: str) -> str:
-        """The name under which rules know `name` (re-exports and moved modules are folded)."""
-        seen = set()
-        while name not in seen:
-            seen.add(name)
-            direct = self._aliases.get(name)
-            if direct is not None:
-                name = direct
-                continue
-            head, dot, tail = name.rpartition(".")
-            while dot:
-                moved = self._aliases.get(head)
-                if moved is not None:
-                    name = f"{moved}.{tail}"
-                    break
-                head, dot, rest = head.rpartition(".")
-                tail = f"{rest}.{tail}"
+        """The name under which rules know `name` (re-exports and moved modules are folded).
+
+        The longest part that is an alias is replaced first; no alias is followed twice.
+        """
+        followed: set[str] = set()
+        while self._aliases:
+            head, tail = name, ""
+            while head and (head not in self._aliases or head in followed):
+                head, dot, last = head.rpartition(".")
+                tail = f"{dot}{last}{tail}" if dot else ""
+            if not head:
+                break
+            followed.add(head)
+            name = self._aliases[head] + tail
         return name
 
     def binding_names(self, binding: Binding) -> tuple[str, ...]:
@@ -239,9 +237,9 @@ class Names:
         if not level:
             return origin
         package = self.module_name.split(".")
-        base = package[: len(package) - level]
-        rest = origin[level:]
-        return ".".join([*base, rest]) if base else origin
+        if level >= len(package):
+            return origin
+        return ".".join([*package[:-level], origin[level:]])
 
     # -- resolution ------------------------------------------------------------------------------------------
 
@@ -414,7 +412,7 @@ class Names:
         self, node: cst.TypeVar | cst.TypeVarTuple | cst.ParamSpec, scope: Scope
     ) -> list[_Step]:
         self._bind(node.name.value, "other", node, scope)
-        return self._below_but_names(node, scope)
+        return [(child, scope, False) for child in children(node) if child is not node.name]
 
     def _type_alias(self, node: cst.TypeAlias, scope: Scope) -> list[_Step]:
         self._bind(node.name.value, "other", node, scope)

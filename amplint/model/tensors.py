@@ -9,7 +9,7 @@ import libcst as cst
 from amplint import facts
 from amplint.model.module import ModuleModel
 from amplint.model.names import Binding, Reference
-from amplint.model.values import Source
+from amplint.model.values import Source, is_none
 
 _TENSOR = ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor", "torch.BoolTensor", "torch.nn.Parameter")
 _DEVICES = ("torch.device", "torch.accelerator.current_accelerator", "torch.get_default_device")
@@ -44,7 +44,8 @@ def is_tensor(model: ModuleModel, node: cst.BaseExpression, depth: int = 0) -> b
             return True
         if isinstance(node, cst.Attribute) and node.attr.value in ("data", "grad", "T", "mT"):
             return is_tensor(model, node.value, depth + 1)
-        sources = model.values.sources(node)
+        # what is None has no methods, so it does not come this far
+        sources = [source for source in model.values.sources(node) if not is_none(source)]
         return bool(sources) and all(
             source is not node and _is_tensor_source(model, source, depth + 1) for source in sources
         )
@@ -81,7 +82,7 @@ def _is_tensor_annotation(model: ModuleModel, node: cst.BaseExpression) -> bool:
         parts = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
     else:
         return model.names.is_name(node, *_TENSOR)
-    some = [part for part in parts if not (isinstance(part, cst.Name) and part.value == "None")]
+    some = [part for part in parts if not is_none(part)]
     return bool(some) and all(_is_tensor_annotation(model, part) for part in some)
 
 

@@ -16,6 +16,11 @@ Source = cst.BaseExpression | Binding
 _LONGEST = 8
 
 
+def is_none(source: Source) -> bool:
+    """Whether a source is the constant None."""
+    return isinstance(source, cst.Name) and source.value == "None"
+
+
 class Values:
     """Follows names to what is assigned to them, as far as one module shows."""
 
@@ -39,6 +44,8 @@ class Values:
             parts = [node.body, node.orelse]
         elif isinstance(node, cst.NamedExpr):
             parts = [node.value]
+        elif isinstance(node, cst.Name) and node.value in ("None", "True", "False"):
+            return (node,)
         elif isinstance(node, cst.Name):
             found = self.reaching(node)
             parts = [b.value if _is_plain(b) else b for b in found]

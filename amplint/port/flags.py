@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
 
 import libcst as cst
 
@@ -15,6 +17,13 @@ _FLAG = re.compile(
 )
 _NO_FLAG = re.compile(r"dtype|device|scale|type$", re.IGNORECASE)
 _SCALE = re.compile(r"scale", re.IGNORECASE)
+_ARITHMETIC: dict[type[cst.BaseBinaryOp], Callable[[float, float], float]] = {
+    cst.Add: operator.add,
+    cst.Subtract: operator.sub,
+    cst.Multiply: operator.mul,
+    cst.Divide: operator.truediv,
+    cst.Power: operator.pow,
+}
 
 
 def last_name(node: cst.BaseExpression) -> str | None:
@@ -44,6 +53,26 @@ def is_number(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.BinaryOperation):
         return is_number(node.left) and is_number(node.right)
     return False
+
+
+def number_value(node: cst.BaseExpression) -> float | None:
+    """The value of arithmetic over number literals, or None."""
+    if isinstance(node, (cst.Integer, cst.Float)):
+        return float(node.evaluated_value)
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, (cst.Minus, cst.Plus)):
+        value = number_value(node.expression)
+        return -value if value is not None and isinstance(node.operator, cst.Minus) else value
+    if not isinstance(node, cst.BinaryOperation):
+        return None
+    left, right = number_value(node.left), number_value(node.right)
+    compute = _ARITHMETIC.get(type(node.operator))
+    if left is None or right is None or compute is None:
+        return None
+    try:
+        value = compute(left, right)
+    except ArithmeticError:
+        return None
+    return value if isinstance(value, float) else None
 
 
 def looks_like_flag(model: ModuleModel, node: cst.BaseExpression) -> bool:

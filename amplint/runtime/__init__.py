@@ -15,13 +15,27 @@ standard library only, and may be copied into a project under any name.  Importi
 Behaviour described as "since 2.x" was read from the PyTorch release of that number.
 """
 
+import contextlib
 import functools
 import importlib
 import os
 import sys
 import types
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, Type, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    cast,
+    overload,
+)
 
 import torch
 import torch.cuda.amp
@@ -35,13 +49,30 @@ else:
 
 __all__ = [
     "GradScaler",
+    "Stream",
     "autocast",
+    "current_device",
+    "current_stream",
     "custom_bwd",
     "custom_fwd",
     "device",
+    "device_count",
     "device_type",
+    "dist_backend",
+    "empty_cache",
     "get_autocast_dtype",
+    "get_rng_state",
     "is_autocast_enabled",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "memory_allocated",
+    "pin_memory",
+    "reset_peak_memory_stats",
+    "set_device",
+    "set_rng_state",
+    "stream",
+    "synchronize",
 ]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -398,6 +429,189 @@ def _backward_before_2_4(kind: str, bwd: Callable[..., Any], ctx: Any, *args: An
         return bwd(ctx, *args, **kwargs)
 
 
+# ------------------------------------------------------------------------------------- devices and memory
+#
+# What ``torch.cuda`` has under the same names.  ``torch.accelerator`` covers a part of it, from 2.6 on; the
+# modules of the devices (``torch.cuda``, ``torch.npu``, ``torch.xpu``) have all of it in every release.
+# Without an accelerator nothing happens, counts and sizes are 0.
+
+_Device = Union[None, int, str, torch.device]
+
+
+def _device_module() -> Optional[Any]:
+    """``torch.cuda``, ``torch.npu``, ...: the module of the accelerator; None if there is none."""
+    kind = _available_accelerator()
+    return None if kind is None else getattr(torch, kind)
+
+
+def _on_device(name: str, *args: Any, otherwise: Any = None) -> Any:
+    module = _device_module()
+    return otherwise if module is None else getattr(module, name)(*args)
+
+
+def device_count() -> int:
+    """Return how many devices the accelerator has; 0 without one."""
+    return int(_on_device("device_count", otherwise=0))
+
+
+def current_device() -> int:
+    """Return the index of the device in use; 0 without an accelerator."""
+    return int(_on_device("current_device", otherwise=0))
+
+
+def set_device(device: Union[int, str, torch.device]) -> None:
+    """Use this device, by index or as a ``torch.device``, from now on in this thread."""
+    _on_device("set_device", device)
+
+
+def synchronize(device: _Device = None) -> None:
+    """Wait until everything queued on the device, by default the current one, has run."""
+    _on_device("synchronize", *_given(device))
+
+
+def memory_allocated(device: _Device = None) -> int:
+    """Return the bytes that tensors occupy on the device."""
+    return int(_on_device("memory_allocated", *_given(device), otherwise=0))
+
+
+def max_memory_allocated(device: _Device = None) -> int:
+    """Return the most bytes that tensors occupied since the start or :func:`reset_peak_memory_stats`."""
+    return int(_on_device("max_memory_allocated", *_given(device), otherwise=0))
+
+
+def reset_peak_memory_stats(device: _Device = None) -> None:
+    """Let :func:`max_memory_allocated` start anew."""
+    _on_device("reset_peak_memory_stats", *_given(device))
+
+
+def empty_cache() -> None:
+    """Give memory back to the device that the allocator holds and no tensor uses."""
+    _on_device("empty_cache")
+
+
+def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in page-locked memory, from which copies to the accelerator need not wait.
+
+    Without an accelerator this is the tensor itself; PyTorch would raise.
+    """
+    kind = _available_accelerator()
+    if kind is None:
+        return tensor
+    # since 2.6 the accelerator is the default; before, CUDA is
+    return tensor.pin_memory() if kind == "cuda" or hasattr(torch, "accelerator") else tensor.pin_memory(kind)
+
+
+def _given(device: _Device) -> Tuple[Any, ...]:
+    return () if device is None else (device,)
+
+
+# --------------------------------------------------------------------------------------- random numbers
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the generator of the current device (``torch.manual_seed`` seeds the CPU and all devices)."""
+    _on_device("manual_seed", seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the generators of all devices of the accelerator."""
+    _on_device("manual_seed_all", seed)
+
+
+def get_rng_state(device: _Device = None) -> torch.Tensor:
+    """Return the state of the device's generator as a uint8 tensor; without an accelerator the CPU's.
+
+    States of different kinds of devices cannot be exchanged.
+    """
+    module = _device_module()
+    return (
+        torch.get_rng_state() if module is None else cast(torch.Tensor, module.get_rng_state(*_given(device)))
+    )
+
+
+def set_rng_state(state: torch.Tensor, device: _Device = None) -> None:
+    """Put back a state that :func:`get_rng_state` returned on the same kind of device.
+
+    Raises:
+        RuntimeError: the state comes from another kind of device.
+    """
+    module = _device_module()
+    if module is None:
+        torch.set_rng_state(state)
+    else:
+        module.set_rng_state(state, *_given(device))
+
+
+# --------------------------------------------------------------------------------------------- streams
+
+
+class _NoStream:
+    """The one queue of a machine without an accelerator, on which everything has run already."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Do nothing."""
+
+    def wait_event(self, event: Any) -> None:
+        """Do nothing."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return the event."""
+        return event
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def query(self) -> bool:
+        """Return True: all work is done."""
+        return True
+
+
+def Stream(device: _Device = None, priority: int = 0) -> Any:
+    """Make a stream of the accelerator: a ``torch.cuda.Stream``, ``torch.npu.Stream``, ...
+
+    Without an accelerator, one that never waits.
+    """
+    return _on_device("Stream", device, priority, otherwise=None) or _NoStream()
+
+
+def current_stream(device: _Device = None) -> Any:
+    """Return the stream that work is queued on."""
+    module = _device_module()
+    return _NoStream() if module is None else module.current_stream(*_given(device))
+
+
+def stream(stream: Any) -> ContextManager[Any]:
+    """Queue the work of a ``with`` block on this stream; None and other machines' streams change nothing."""
+    module = _device_module()
+    if module is None or stream is None or isinstance(stream, _NoStream):
+        return contextlib.nullcontext()
+    return cast(ContextManager[Any], module.stream(stream))
+
+
+# ------------------------------------------------------------------------------------------ distributed
+
+#: Backend of torch.distributed by device, for releases that cannot be asked.
+_BACKENDS = {"cuda": "nccl", "npu": "hccl", "xpu": "xccl", "hpu": "hccl", "mlu": "cncl", "musa": "mccl"}
+
+
+def dist_backend() -> str:
+    """Return the backend for ``init_process_group``: ``"nccl"``, ``"hccl"``, ..., ``"gloo"`` on the CPU.
+
+    A CUDA build without NCCL, such as those for Windows, gets ``"gloo"``.
+    """
+    kind = _available_accelerator()
+    if kind is None:
+        return "gloo"
+    import torch.distributed as dist
+
+    if kind == "cuda" and dist.is_available() and not dist.is_nccl_available():
+        return "gloo"
+    if kind in _BACKENDS:
+        return _BACKENDS[kind]
+    default = getattr(dist, "get_default_backend_for_device", None)  # since 2.6
+    return str(default(kind)) if default is not None else "gloo"
+
+
 # ------------------------------------------------------------------------------------------- verification
 
 
@@ -408,7 +622,9 @@ def _verify_if_asked() -> None:
     try:
         verify = importlib.import_module("amplint.runtime.verify")
     except ImportError:
-        warnings.warn("AMPLINT_VERIFY is set, but amplint is not installed: nothing is verified", stacklevel=3)
+        warnings.warn(
+            "AMPLINT_VERIFY is set, but amplint is not installed: nothing is verified", stacklevel=3
+        )
         return
     verify.start_from_environment()
 

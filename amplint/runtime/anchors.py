@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Protocol, Set, Tuple, Type
+from typing import Any, Callable, List, Optional, Protocol, Set, Tuple, Type
 
 import torch
 import torch.amp.autocast_mode
@@ -16,7 +16,8 @@ import torch.cuda.amp
 import torch.nn.utils
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-_BaseScaler: Type[Any] = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+#: The class of all scalers.
+SCALER: Type[Any] = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 
 
@@ -75,7 +76,7 @@ def _tell(event: str, *arguments: Any) -> None:
 
 
 def _install() -> None:
-    for cls in _with_subclasses(_BaseScaler):
+    for cls in _with_subclasses(SCALER):
         _patch_scaler(cls)
     for name in _CLIPS:
         _patch_clip(name)
@@ -151,7 +152,7 @@ def _once(original: Callable[..., Any], name: str, wrapper: Callable[..., Any]) 
 
 def _see_new_scalers() -> None:
     """Patch subclasses that were defined since, such as those of FSDP and of torch_npu."""
-    for cls in _with_subclasses(_BaseScaler):
+    for cls in _with_subclasses(SCALER):
         _patch_scaler(cls)
 
 
@@ -166,12 +167,12 @@ def _see_disabled() -> None:
 
     @functools.wraps(original)
     def asked() -> bool:
-        answer = bool(original())
+        answer = bool(original())  # type: ignore[no-untyped-call]
         if answer and _observers:
             names = sys._getframe(1).f_locals
             made = names.get("self")
             if made is not None and names.get("enabled"):
-                if isinstance(made, _BaseScaler):
+                if isinstance(made, SCALER):
                     _tell("scaler_disabled_itself", made)
                 elif getattr(made, "device", None) == "cuda":
                     _tell("region_disabled_itself", made)

@@ -18,11 +18,12 @@ from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
 
 _HALF = (torch.float16, torch.bfloat16)
 _MATMULS = (torch.nn.Linear, torch.nn.modules.conv._ConvNd, torch.nn.Bilinear)
-_NORMS = tuple(
-    getattr(torch.nn, name)
-    for name in ("LayerNorm", "GroupNorm", "RMSNorm", "InstanceNorm1d", "InstanceNorm2d")
-    if hasattr(torch.nn, name)
-) + (torch.nn.modules.batchnorm._BatchNorm,)
+_NORMS = (
+    torch.nn.modules.batchnorm._BatchNorm,
+    torch.nn.LayerNorm,
+    torch.nn.GroupNorm,
+    *((torch.nn.RMSNorm,) if hasattr(torch.nn, "RMSNorm") else ()),  # since 2.4
+)
 _SOFTMAXES = ("softmax", "log_softmax")
 #: float16 ends at 65504: a value above half of it is one doubling from Inf.
 _NEAR_LIMIT = 32752.0
@@ -187,7 +188,9 @@ class ForwardCloseup:
                         self._run.shielded(self._softmax, args[0] if args else None, result, None)
                     return result
 
-                def put_back(owner: Any = owner, name: str = name, original: Any = original, own: bool = own) -> None:
+                def put_back(
+                    owner: Any = owner, name: str = name, original: Any = original, own: bool = own
+                ) -> None:
                     setattr(owner, name, original) if own else delattr(owner, name)
 
                 setattr(owner, name, softmax)
@@ -212,7 +215,9 @@ class ForwardCloseup:
                 figures=(("largest", value),),
             )
 
-    def _step(self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int) -> None:
+    def _step(
+        self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int
+    ) -> None:
         coming = step + 1
         if coming > self._run.step and (self._run.is_close_step(coming) or self._nonfinite.armed):
             self.attach()
@@ -312,7 +317,9 @@ class StepCloseup:
         half = [each for each in parameters if each.dtype in _HALF][: self._MEASURED]
         if half:
             self._weights[tracked] = [
-                (each, each.detach().clone(), each.grad.detach().clone()) for each in half if each.grad is not None
+                (each, each.detach().clone(), each.grad.detach().clone())
+                for each in half
+                if each.grad is not None
             ]
 
     def _named(self, parameter: torch.Tensor) -> Tuple[Optional[str], Optional[str], Optional[str]]:
@@ -356,7 +363,11 @@ class StepCloseup:
             self._judge_updates(key, *self._lost_facts.pop(key), lost[key])
 
     def _judge_gradients(
-        self, key: Tuple[int, int], site: Optional[Site], named: List[Any], shares: Dict[int, Dict[str, float]]
+        self,
+        key: Tuple[int, int],
+        site: Optional[Site],
+        named: List[Any],
+        shares: Dict[int, Dict[str, float]],
     ) -> None:
         total = zeros = small = gone = 0.0
         worst: Tuple[float, int] = (-1.0, 0)

@@ -96,7 +96,9 @@ class Run:
         """Call `handler(value, *rest of the tag)` for values of a kind, once they are on the host."""
         self._value_handlers[kind] = handler
 
-    def on_step(self, handler: Callable[[TrackedOptimizer, Optional[TrackedScaler], bool, int], None]) -> None:
+    def on_step(
+        self, handler: Callable[[TrackedOptimizer, Optional[TrackedScaler], bool, int], None]
+    ) -> None:
         """Call `handler(optimizer, scaler, skipped, step)` after every optimizer step."""
         self._after_step.append(handler)
 
@@ -174,7 +176,9 @@ class Run:
         """A scaler was updated after steps."""
         if own.scale is not None:
             rows = tuple((each.index, each.attempts - 1) for each in own.cycles[own.updates - 1][0])
-            self.log.put(own.scale, ("scale", own.index, own.step, own.skipped, set_by_user, own.step_site, rows))
+            self.log.put(
+                own.scale, ("scale", own.index, own.step, own.skipped, set_by_user, own.step_site, rows)
+            )
         own.consecutive_skips = own.consecutive_skips + 1 if own.skipped else 0
         for handler in self._after_cycle:
             handler(own)

@@ -35,7 +35,7 @@ class _Buffer:
     def drain(self) -> List[Tuple[Tag, float]]:
         used = self.blocks[: -(-len(self.tags) // _BLOCK)]
         values = (used[0] if len(used) == 1 else torch.cat(used)).tolist()
-        found = list(zip(self.tags, values))
+        found = list(zip(self.tags, values[: len(self.tags)], strict=True))
         self.tags = []
         return found
 

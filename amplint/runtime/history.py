@@ -238,7 +238,9 @@ class HistoryWatch:
         first = self._run.first_nonfinite or {}
         if first:
             what = f"module {first['module']}" if first.get("module") else "a gradient"
-            trace.append((first.get("site"), f"{what} was the first with Inf or NaN, in step {first['step']}"))
+            trace.append(
+                (first.get("site"), f"{what} was the first with Inf or NaN, in step {first['step']}")
+            )
         self._run.report(
             code,
             message,
@@ -266,7 +268,9 @@ class OverflowLimit:
         options = self._run.options
         if not options.overflow_limit or own.consecutive_skips != options.overflow_limit:
             return
-        text = f"{own.consecutive_skips} optimizer steps in a row were skipped, the last one is step {own.step}"
+        text = (
+            f"{own.consecutive_skips} optimizer steps in a row were skipped, the last one is step {own.step}"
+        )
         if options.overflow_action == "abort":
             self.abort = text
         else:
@@ -287,7 +291,9 @@ class FirstNonFinite:
         self.armed = False
         run.on_step(self._step)
 
-    def _step(self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int) -> None:
+    def _step(
+        self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int
+    ) -> None:
         if not skipped:
             self._good += 1
             return
@@ -310,7 +316,7 @@ class FirstNonFinite:
         with torch.no_grad():
             norms = [torch.linalg.vector_norm(each, dtype=torch.float32).to(device) for each in gradients]
             values = torch.stack(norms).tolist()
-        bad = [each for each, value in zip(parameters, values) if not math.isfinite(value)]
+        bad = [each for each, value in zip(parameters, values, strict=True) if not math.isfinite(value)]
         if not bad:
             return None
         if not all(self._run.names.knows(each) for each in bad):

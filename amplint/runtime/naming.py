@@ -66,7 +66,9 @@ class Names:
             for own, parameter in module._parameters.items():
                 if parameter is not None:
                     full = f"{name}.{own}" if name else own
-                    self._parameters.setdefault(id(parameter), (full, name or "(model)", type(module).__name__))
+                    self._parameters.setdefault(
+                        id(parameter), (full, name or "(model)", type(module).__name__)
+                    )
 
 
 def _trains(module: Any) -> bool:

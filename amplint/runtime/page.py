@@ -84,12 +84,20 @@ def page(lines: List[Dict[str, Any]]) -> str:
         parts.append(f"<p>{_text(_first(first))}</p>")
     for optimizer in sorted({each["optimizer"] for each in steps}):
         rows = [each for each in steps if each["optimizer"] == optimizer]
-        where = f", optimizer {optimizer}" if optimizer or len({each["optimizer"] for each in steps}) > 1 else ""
-        for key, name, log in (("loss", "Loss", False), ("grad_norm", "Gradient norm", True), ("scale", "Loss scale", True)):
+        where = (
+            f", optimizer {optimizer}" if optimizer or len({each["optimizer"] for each in steps}) > 1 else ""
+        )
+        for key, name, log in (
+            ("loss", "Loss", False),
+            ("grad_norm", "Gradient norm", True),
+            ("scale", "Loss scale", True),
+        ):
             if any(each.get(key) is not None for each in rows):
                 parts.append(f"<h2>{name}{where}</h2>")
                 parts.append(_curve(rows, key, log, first["step"] if first else None))
-    parts.append("<p><small>Red: skipped steps, and values that are Inf or NaN. Dashed: the first overflow.</small></p>")
+    parts.append(
+        "<p><small>Red: skipped steps, and values that are Inf or NaN. Dashed: the first overflow.</small></p>"
+    )
     return "\n".join(parts) + "</html>\n"
 
 
@@ -114,7 +122,9 @@ def _findings(lines: List[Dict[str, Any]]) -> Iterator[str]:
     yield "<ul>"
     for each in sorted(found, key=lambda one: (one["step"], one["code"])):
         place = f"{each['filename']}:{each['location']['row']}"
-        module = f"<br><small>in module <code>{_text(each['module'])}</code></small>" if each.get("module") else ""
+        module = (
+            f"<br><small>in module <code>{_text(each['module'])}</code></small>" if each.get("module") else ""
+        )
         yield (
             f'<li><b class="{_text(each["severity"])}">{_text(each["code"])} {_text(each["name"])}</b>'
             f" <code>{_text(place)}</code> step {each['step']}<br>{_text(each['message'])}{module}</li>"
@@ -124,7 +134,9 @@ def _findings(lines: List[Dict[str, Any]]) -> Iterator[str]:
 
 def _first(event: Dict[str, Any]) -> str:
     parameter = f", parameter {event['parameter']}" if event.get("parameter") else ""
-    return f"step {event['step']}, {event['pass']} pass: module {event.get('module') or '(unknown)'}{parameter}"
+    return (
+        f"step {event['step']}, {event['pass']} pass: module {event.get('module') or '(unknown)'}{parameter}"
+    )
 
 
 def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]) -> str:
@@ -141,7 +153,7 @@ def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]
         return _LEFT + (_WIDTH - _LEFT - 10) * step / last
 
     def y(value: float) -> float:
-        level = math.log2(value) if log and value > 0 else low if log else value
+        level: float = math.log2(value) if log and value > 0 else low if log else value
         return 10 + (_HEIGHT - _BOTTOM - 10) * (1 - (level - low) / (high - low))
 
     shapes = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(key)} by step">']
@@ -149,7 +161,9 @@ def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]
         level = low + share * (high - low)
         shown = 2**level if log else level
         height = 10 + (_HEIGHT - _BOTTOM - 10) * (1 - share)
-        shapes.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{height:.1f}" y2="{height:.1f}"/>')
+        shapes.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{height:.1f}" y2="{height:.1f}"/>'
+        )
         shapes.append(f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{shown:.4g}</text>')
     for step in (0, last):
         anchor = "start" if step == 0 else "end"

@@ -67,7 +67,7 @@ class Site:
             row, end_row, column, end_column = next(
                 islice(positions(), self.instruction // 2, None), (None,) * 4
             )
-            if None not in (row, end_row, column, end_column):
+            if row is not None and end_row is not None and column is not None and end_column is not None:
                 return Place(
                     filename,
                     row,

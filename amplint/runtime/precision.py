@@ -22,6 +22,8 @@ class PrecisionWatch:
         self._run = run
         #: (device, dtype) of the regions entered since the last step, and where.
         self.regions: Dict[Tuple[str, torch.dtype], Optional[Site]] = {}
+        #: Those of the step before.
+        self.last_regions: Dict[Tuple[str, torch.dtype], Optional[Site]] = {}
         self._disabled_sites: Set[Any] = set()
         self._half_without_scaler: Dict[TrackedOptimizer, int] = {}
         self._looked_at_state: Set[TrackedOptimizer] = set()
@@ -52,7 +54,9 @@ class PrecisionWatch:
                 subject=region.device,
             )
         else:
-            self._run.note(f"autocast for {region.device!r} switched itself off: nothing ran in mixed precision")
+            self._run.note(
+                f"autocast for {region.device!r} switched itself off: nothing ran in mixed precision"
+            )
 
     def scaler_disabled_itself(self, scaler: Any) -> None:
         """Remember where a scaler comes from that was to be on, and is not."""
@@ -157,13 +161,17 @@ class PrecisionWatch:
                 parameter=name,
             )
 
-    def _step(self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int) -> None:
+    def _step(
+        self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int
+    ) -> None:
         if not skipped and tracked not in self._looked_at_state:
             self._looked_at_state.add(tracked)
             self._weights(tracked, step)
         self._float16_without_scaler(tracked, own, step)
         if all(each.attempts >= tracked.attempts for each in self._run.registry.optimizers()):
-            self.regions = {}
+            self.last_regions, self.regions = self.regions, {}
+        else:
+            self.last_regions = self.regions
 
     def _weights(self, tracked: TrackedOptimizer, step: int) -> None:
         optimizer = tracked.optimizer

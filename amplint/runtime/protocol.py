@@ -35,7 +35,8 @@ class ProtocolWatch:
         fire = self._fired.add
         for each in [result] if isinstance(result, torch.Tensor) else result:
             if isinstance(each, torch.Tensor) and each.requires_grad:
-                each.register_hook(lambda _gradient: fire(tracked))
+                hold: Any = each.register_hook  # has no annotations
+                hold(lambda _gradient: fire(tracked))
 
     def backward_begins(self, roots: Any, gradients: Any) -> None:
         """Note the state of all gradients."""
@@ -181,7 +182,9 @@ class ProtocolWatch:
 
     # ------------------------------------------------------------------------------------ step and update
 
-    def scaler_stepping(self, scaler: Any, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    def scaler_stepping(
+        self, scaler: Any, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> None:
         """`scaler.step(optimizer)` begins."""
         own, tracked = self._both(scaler, optimizer)
         tracked.step_site = site = here()
@@ -253,7 +256,9 @@ class ProtocolWatch:
                 " NaN, too; step through the scaler",
                 tracked,
                 site,
-                trace=[(next(iter(tracked.scaled[scaler].values())), "the scaled loss is differentiated here")],
+                trace=[
+                    (next(iter(tracked.scaled[scaler].values())), "the scaled loss is differentiated here")
+                ],
             )
         elif tracked.consumed and tracked.consumed_by_scaler:
             self._report(
@@ -263,7 +268,9 @@ class ProtocolWatch:
                 tracked,
                 site,
                 step=max(0, tracked.attempts - 1),
-                trace=[(tracked.last_scaler.step_site if tracked.last_scaler else None, "stepped here first")],
+                trace=[
+                    (tracked.last_scaler.step_site if tracked.last_scaler else None, "stepped here first")
+                ],
             )
 
     def optimizer_stepped(self, optimizer: Any) -> None:
@@ -314,7 +321,7 @@ class ProtocolWatch:
         """The run is over: what was stepped and never updated shows now."""
         for own in self._run.registry.scalers():
             if own.stepped and not own.updates and not failed:
-                tracked, site = next(iter(own.stepped.items()))
+                tracked = next(iter(own.stepped))
                 self._missing_update(own, tracked)
 
     # ---------------------------------------------------------------------------------------------- parts

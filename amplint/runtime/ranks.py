@@ -8,6 +8,7 @@ what it did in blocks of steps; rank 0 compares a block when all of them are the
 import json
 import os
 import time
+from itertools import count
 from typing import Any, Dict, List, Optional, Tuple
 
 from amplint.runtime.context import Run
@@ -18,7 +19,8 @@ from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
 _BLOCK = 20
 #: Seconds that rank 0 waits at the end for what the others did last.
 _PATIENCE = 5.0
-_PREFIX = "amplint/"
+#: Numbers the observations of a process, so that each has keys of its own in the store.
+_observations = count()
 
 
 class RankWatch:
@@ -58,22 +60,28 @@ class RankWatch:
             return True
         if int(os.environ.get("WORLD_SIZE", "0") or 0) == 1:
             return False
-        import torch.distributed as dist
+        import torch.distributed
+
+        dist: Any = torch.distributed
 
         if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
             return False
-        self._store = dist.PrefixStore(_PREFIX, dist.distributed_c10d._get_default_store())
+        self._store = dist.PrefixStore(
+            f"amplint/{next(_observations)}", dist.distributed_c10d._get_default_store()
+        )
         self._rank, self._size = dist.get_rank(), dist.get_world_size()
         self._run.rank = self._rank
         return True
 
-    def _step(self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int) -> None:
+    def _step(
+        self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int
+    ) -> None:
         if not self._find_store():
             return
         self._site = tracked.step_site
         self._steps = max(self._steps, step + 1)
         dtypes = sorted({str(each.grad.dtype) for each in tracked.parameters()[:8] if each.grad is not None})
-        regions = sorted({str(dtype) for _, dtype in self._precision.regions})
+        regions = sorted({str(dtype) for _, dtype in self._precision.last_regions})
         self._block.setdefault(step, {})[str(tracked.index)] = [skipped, None, dtypes, regions]
 
     def _drained(self) -> None:
@@ -112,10 +120,16 @@ class RankWatch:
             for step in sorted({*mine, *block["steps"]}, key=int):
                 ours, theirs = mine.get(step), block["steps"].get(step)
                 if ours is None or theirs is None:
-                    self._report("AMP220", f"rank {0 if ours else rank} steps and the other does not", step, rank)
+                    self._report(
+                        "AMP220", f"rank {0 if ours else rank} steps and the other does not", step, rank
+                    )
                     return True
                 for index in sorted({*ours, *theirs}):
-                    if index in ours and index in theirs and self._differs(ours[index], theirs[index], step, rank):
+                    if (
+                        index in ours
+                        and index in theirs
+                        and self._differs(ours[index], theirs[index], step, rank)
+                    ):
                         return True
         return False
 
@@ -127,7 +141,12 @@ class RankWatch:
             kinds = [", ".join(each[3] or each[2]) or "nothing" for each in (ours, theirs)]
             self._report("AMP322", f"rank 0 computes in {kinds[0]} and rank {rank} in {kinds[1]}", step, rank)
         elif ours[1] != theirs[1] and None not in (ours[1], theirs[1]):
-            self._report("AMP220", f"the loss scale is {ours[1]:g} on rank 0 and {theirs[1]:g} on rank {rank}", step, rank)
+            self._report(
+                "AMP220",
+                f"the loss scale is {ours[1]:g} on rank 0 and {theirs[1]:g} on rank {rank}",
+                step,
+                rank,
+            )
         else:
             return False
         return True

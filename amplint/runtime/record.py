@@ -1,5 +1,6 @@
 """The record of a run: one JSON object per line, complete up to the last line whenever the process ends."""
 
+import contextlib
 import json
 import math
 import os
@@ -25,7 +26,9 @@ class Record:
         path = os.path.join(os.path.abspath(folder), f"rank{rank}.jsonl")
         try:
             os.makedirs(folder, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+            self._file = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666
+            )
             self.path = path
             self._end_broken_line(path)
         except OSError as error:
@@ -39,6 +42,7 @@ class Record:
             "rank": rank,
             "world_size": int(os.environ.get("WORLD_SIZE", "1") or 1),
             "argv": sys.argv,
+            "folder": os.getcwd(),
             "torch": torch.__version__,
             "python": sys.version.split()[0],
         }
@@ -74,15 +78,11 @@ class Record:
     def _give_up(self, error: OSError) -> None:
         self.problem = f"the record in {self.folder} cannot be written: {error.strerror or error}"
         if self._file is not None:
-            try:
+            with contextlib.suppress(OSError):
                 os.close(self._file)
-            except OSError:
-                pass
             self._file = None
-        try:
+        with contextlib.suppress(OSError, ValueError):
             print(f"amplint: {self.problem}; the run goes on without it", file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            pass
 
 
 def _plain(value: Any) -> Any:

@@ -29,18 +29,21 @@ from amplint.runtime import anchors
 from amplint.runtime.closeup import ForwardCloseup, StepCloseup
 from amplint.runtime.context import Options, Run
 from amplint.runtime.history import FirstNonFinite, HistoryWatch, OverflowLimit
+from amplint.runtime.invariance import NormWatch
 from amplint.runtime.observed import Observed
 from amplint.runtime.place import here
 from amplint.runtime.precision import PrecisionWatch
 from amplint.runtime.protocol import ProtocolWatch
 from amplint.runtime.ranks import RankWatch
 
-__all__ = ["Options", "Observed", "Verifier", "start", "start_from_environment", "watch"]
+__all__ = ["Observed", "Options", "Verifier", "start", "start_from_environment", "watch"]
+
+_KINDS = (torch.optim.Optimizer, anchors.SCALER)
 
 #: Exit code of a script that --on-overflow N=abort ends.
 ABORTED = 3
 
-_Models = Union[None, torch.nn.Module, Sequence[torch.nn.Module]]
+_Models = Union[torch.nn.Module, Sequence[torch.nn.Module], None]
 
 
 class Verifier:
@@ -66,6 +69,7 @@ class Verifier:
         # Close-ups of a step come before the protocol ends it, others ask it whom a backward pass reached.
         self._parts: List[Any] = [
             StepCloseup(self._run, precision),
+            NormWatch(self._run),
             protocol,
             precision,
             HistoryWatch(self._run),
@@ -155,10 +159,12 @@ class Verifier:
         self._run.registry.optimizer(optimizer, here())
 
     def _concerns(self, event: str, arguments: Tuple[Any, ...]) -> bool:
+        """Whether an event is about what is to be observed: others of a kind that was given are not."""
         for each in arguments[:2]:
-            if isinstance(each, torch.optim.Optimizer) or isinstance(each, anchors._BaseScaler):
-                if any(isinstance(own, _kind(each)) for own in self._only.values()) and id(each) not in self._only:
-                    return False
+            kind = next((kind for kind in _KINDS if isinstance(each, kind)), None)
+            given = [own for own in self._only.values() if kind is not None and isinstance(own, kind)]
+            if given and id(each) not in self._only:
+                return False
         return True
 
     def _say_overflow(self) -> None:
@@ -196,14 +202,10 @@ class Verifier:
             self._forward.detach()
 
 
-def _kind(each: Any) -> Any:
-    return torch.optim.Optimizer if isinstance(each, torch.optim.Optimizer) else anchors._BaseScaler
-
-
 @contextlib.contextmanager
 def watch(
     model: _Models = None,
-    optimizer: Union[None, torch.optim.Optimizer, Sequence[torch.optim.Optimizer]] = None,
+    optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer], None] = None,
     scaler: Any = None,
     *,
     record: Optional[str] = None,
@@ -225,7 +227,9 @@ def watch(
         The observation; its `findings` are complete when the block has been left.
     """
     models, optimizers, scalers = _tuple(model), _tuple(optimizer), _tuple(scaler)
-    options = Options(record=record, every=every, overflow_limit=on_overflow[0], overflow_action=on_overflow[1])
+    options = Options(
+        record=record, every=every, overflow_limit=on_overflow[0], overflow_action=on_overflow[1]
+    )
     verifier = Verifier(options, models, (*optimizers, *scalers))
     for each in optimizers or ():
         verifier.run.registry.optimizer(each)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 #: Levels of one expression: nesting, links of a chain, operands, clauses of a comprehension, dots of an import.
@@ -17,19 +19,23 @@ MAX_PIECES = 1500
 #: Levels in a text that only LibCST may be able to parse; rows of data make an estimate from tokens a little high.
 MAX_ESTIMATE = 800
 
-_ROW = re.compile(r"\r\n?|\n")
-_STRING = r"""[a-zA-Z]{0,2}(?:\"{3}[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*\"{3}|'{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'{3}
-|"[^"\\\r\n]*(?:\\.[^"\\\r\n]*)*"|'[^'\\\r\n]*(?:\\.[^'\\\r\n]*)*')"""
+_ROW = re.compile(rb"\r\n?|\n")
+#: A plain string; one that is not closed takes the rest of its row, or of the text.
+_STRING = r"""(?:[rR]?[bB]|[bB][rR]|[rRuU])?(?:\"{3}[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:\"{3}|\\?\Z)
+|'{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*(?:'{3}|\\?\Z)
+|"[^"\\\r\n]*(?:\\.[^"\\\r\n]*)*"?|'[^'\\\r\n]*(?:\\.[^'\\\r\n]*)*'?)"""
 _TOKEN = re.compile(
     rf"""(?P<skip>[ \t\f]+|\\(?:\r\n?|\n)|\#[^\r\n]*)
     |(?P<end>[\r\n;])
+    |(?P<formatted>(?:[rR]?[fFtT]|[fFtT][rR])(?:\"{{3}}|'{{3}}|"|'))
     |(?P<string>{_STRING})
     |(?P<word>\w+)
     |(?P<bracket>[()\[\]{{}}])
     |(?P<operator>.)""",
     re.DOTALL | re.VERBOSE,
 )
-_PIECE = re.compile(_STRING, re.DOTALL | re.VERBOSE)
+#: What may matter in the text of a formatted string.
+_MARK = re.compile(r"""\\[^{}]|\{\{|\}\}|[{}\r\n]|\"{3}|'{3}|["']""", re.DOTALL)
 _OPERATORS = frozenset(("and", "await", "else", "for", "if", "in", "is", "lambda", "not", "or", "yield"))
 
 
@@ -45,8 +51,13 @@ class _Depth:
         self._text = text
 
     @cached_property
+    def _data(self) -> bytes:
+        """The text in UTF-8, in whose bytes `ast` counts columns."""
+        return self._text.encode("utf-8", "replace")
+
+    @cached_property
     def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in _ROW.finditer(self._text))]
+        return [0, *(match.end() for match in _ROW.finditer(self._data))]
 
     def row(self, tree: ast.Module) -> int:
         """Python itself bounds the nesting of blocks (100 levels), but neither `elif` nor expressions.
@@ -72,7 +83,7 @@ class _Depth:
         return 0
 
     def _length(self, node: ast.expr) -> int:
-        """At least the number of characters of an expression."""
+        """Bytes of an expression: at least the number of its characters."""
         row, last = node.lineno, node.end_lineno or node.lineno
         end = node.end_col_offset or 0
         if row == last:
@@ -112,20 +123,9 @@ class _Depth:
             getattr(node, "value", ""), (int, float, complex)
         ):
             return False
-        start, end = (
-            self._offset(row, column)
-            for row, column in (
-                (node.lineno, node.col_offset),
-                (node.end_lineno or 0, node.end_col_offset or 0),
-            )
-        )
-        return len(_PIECE.findall(self._text, start, end)) > MAX_PIECES
-
-    def _offset(self, row: int, column: int) -> int:
-        """Offset of a place whose column counts bytes of UTF-8, as those of `ast` do."""
-        start = self._starts[row - 1]
-        line = self._text[start : start + column]
-        return start + len(line.encode("utf-8", "replace")[:column].decode("utf-8", "ignore"))
+        start = self._starts[node.lineno - 1] + node.col_offset
+        written = self._data[start : start + self._length(node)].decode("utf-8", "replace")
+        return _pieces(written) > MAX_PIECES
 
 
 def _dots(node: ast.AST) -> int:
@@ -140,10 +140,7 @@ def deep_offset(text: str) -> int:
     levels, total, arms = [0], 0, 0
     #: Whether commas are part of something nested to the right on that level (`lambda a, b: ..`, `for a, b in ..`).
     sticky = [False]
-    for match in _TOKEN.finditer(text):
-        kind, token = match.lastgroup, match[0]
-        if kind == "skip":
-            continue
+    for kind, token, place in _tokens(text):
         if kind == "end":
             if len(levels) == 1 or token == ";":
                 levels, sticky, total = [0], [False], 0
@@ -169,15 +166,95 @@ def deep_offset(text: str) -> int:
             levels.append(0)
             sticky.append(False)
         if total > MAX_ESTIMATE or arms > MAX_PIECES:
-            return match.start()
-        if (
-            kind == "string"
-            and _is_formatted(token)
-            and deep_offset(token[token.index(token[-1]) + 1 : -1]) >= 0
-        ):
-            return match.start()
+            return place
     return -1
 
 
-def _is_formatted(token: str) -> bool:
-    return "{" in token and any(letter in "fFtT" for letter in token[: token.index(token[-1])])
+def _pieces(text: str) -> int:
+    """Strings in a text, those in the fields of formatted strings not counted."""
+    found = level = 0
+    for kind, token, _ in _tokens(text):
+        if kind == "bracket":
+            level += 1 if token in "([{" else -1
+        elif kind == "string" and level <= 0:
+            found += 1
+    return found
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    """Kind, text and offset of every token but blanks and comments, whatever the text is.
+
+    Of a formatted string come its beginning, as a string, and the fields with their braces: in a newer grammar than
+    the running Python's they may hold the quotes of the string itself.
+    """
+    open_texts: list[_Text] = []
+    level = place = 0
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        assert match is not None  # any character is an operator
+        kind, token = str(match.lastgroup), match[0]
+        start, place = place, match.end()
+        in_text = False
+        if kind == "skip":
+            continue
+        if kind == "formatted":
+            yield "string", token, start
+            open_texts.append(_Text(token.lstrip("rRfFtT"), False))
+            in_text = True
+        elif open_texts and token in ("}", ":") and level == open_texts[-1].level:
+            in_text = True
+            if token == "}":
+                level -= 1
+                yield "bracket", token, start
+            else:
+                open_texts.append(_Text(open_texts[-1].quote, True))
+        else:
+            if kind == "bracket":
+                level = level + 1 if token in "([{" else max(0, level - 1)
+            elif token == ";":
+                open_texts, level = [], 0
+            yield kind, token, start
+        while in_text:
+            now = open_texts[-1]
+            mark, place = _next_mark(text, place, now)
+            if mark == "{":
+                level += 1
+                now.level = level
+                yield "bracket", mark, place - 1
+                in_text = False
+            elif mark == "}":
+                if now.is_specification:
+                    open_texts.pop()
+                    level -= 1
+                    yield "bracket", mark, place - 1
+            else:  # its end, or that of a row or of everything, where it should have ended
+                while open_texts.pop().is_specification:
+                    level -= 1
+                    yield "bracket", "}", place - 1
+                in_text = False
+
+
+@dataclass(slots=True)
+class _Text:
+    """A formatted string that is open, or the format specification of one of its fields."""
+
+    quote: str
+    is_specification: bool
+    #: How many brackets are open in the field at hand.
+    level: int = -1
+
+
+def _next_mark(text: str, place: int, now: _Text) -> tuple[str, int]:
+    """The next brace or end ("") in the text of a formatted string, and the offset behind it."""
+    quote = now.quote
+    for match in _MARK.finditer(text, place):
+        mark = match[0]
+        if mark in ("{{", "}}") and now.is_specification:
+            return mark[0], match.start() + 1
+        if mark in ("{", "}"):
+            return mark, match.end()
+        if mark in ("\r", "\n") and len(quote) == 1:
+            return "", match.start()
+        if mark.startswith(quote):
+            return "", match.start() + len(quote)
+    return "", len(text)

@@ -38,7 +38,7 @@ def first_look(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
     except SyntaxError as error:
         place = Position(max(1, error.lineno or 1), max(1, error.offset or 1))
         message = error.msg or "invalid syntax"
-        if "too many nested" in message:
+        if "too many nested" in message or "too many levels" in message:
             return SyntaxProblem(_TOO_DEEP, place, final=True), None
         return SyntaxProblem(message, place, final=deep_offset(text) >= 0), None
     except (RecursionError, MemoryError):

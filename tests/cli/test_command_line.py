@@ -52,6 +52,7 @@ def test_help_lists_the_commands(amplint) -> None:
         "rule",
         "config",
         "shim",
+        "run",
         "clean",
         "new-rule",
     ]

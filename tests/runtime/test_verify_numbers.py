@@ -49,7 +49,7 @@ def falling(count, every, start=2.0**40, steps_of=0.5):
 
 
 def test_more_than_one_percent_of_overflows_after_warm_up_is_found_once():
-    found = history((1024.0, 60 < step and step % 40 == 0) for step in range(400))
+    found = history((1024.0, step > 60 and step % 40 == 0) for step in range(400))
     assert [each.code for each in found] == ["RUN101"]
     assert dict(found[0].figures)["skipped"] >= 3
 
@@ -214,7 +214,7 @@ def test_a_loss_function_outside_the_region_on_half_outputs_is_found():
 
 
 def test_a_layer_norm_in_half_is_found_at_the_line_that_calls_it():
-    model, optimizer, s = setup()
+    model, _, _ = setup()
     model.norm.bfloat16()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.dtype == torch.float32], lr=1e-2)
     with verify.watch(model, optimizer) as run:
@@ -298,7 +298,9 @@ def test_optimizer_state_in_half_of_float32_parameters_is_found():
         def step(self):
             for parameter in self.param_groups[0]["params"]:
                 state = self.state[parameter]
-                state.setdefault("moment", torch.zeros_like(parameter, dtype=torch.bfloat16)).add_(parameter.grad)
+                state.setdefault("moment", torch.zeros_like(parameter, dtype=torch.bfloat16)).add_(
+                    parameter.grad
+                )
                 parameter.sub_(1e-3 * state["moment"])
 
     model = Net()
@@ -422,3 +424,35 @@ def test_activations_near_the_limit_of_float16_are_found_with_their_module_and_l
     assert named == {("RUN202", "first", 0)}
     outputs = [each for each in run.findings if each.parameter is None]
     assert [each.place.row for each in outputs] == [row_of(Wide.forward, "first")]
+
+
+# ------------------------------------------------------------------------------- norms and the loss scale
+
+
+def clip_by_hand(model, norm=0.1):
+    total = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+    for parameter in model.parameters():
+        parameter.grad.mul_(norm / (total + 1e-6))
+
+
+@pytest.mark.parametrize("before_unscale", [True, False])
+def test_a_norm_that_depends_on_the_scale_betrays_a_clip_by_hand_before_unscale(before_unscale):
+    def train():
+        for _ in range(14):
+            optimizer.zero_grad()
+            with fp16():
+                output = model(batch())
+            s.scale(loss_of(output)).backward()
+            if not before_unscale:
+                s.unscale_(optimizer)
+            clip_by_hand(model)
+            s.step(optimizer)  # <- step
+            s.update()
+
+    model, optimizer, s = setup(growth_interval=4)
+    with verify.watch(model, optimizer, s, every=2) as run:
+        train()
+    if before_unscale:
+        assert only(run, "AMP201").place.row == row_of(train, "step")
+    else:
+        assert run.findings == []

@@ -375,8 +375,18 @@ def test_a_subclass_of_the_scaler_that_calls_super_is_told_of_once():
 
 
 def test_the_patches_are_gone_after_the_watch():
-    before = [torch.amp.GradScaler.step, torch.autograd.backward, torch.optim.Optimizer.zero_grad, clip_grad_norm_]
+    before = [
+        torch.amp.GradScaler.step,
+        torch.autograd.backward,
+        torch.optim.Optimizer.zero_grad,
+        clip_grad_norm_,
+    ]
     with verify.watch():
         assert torch.amp.GradScaler.step is not before[0]
-    after = [torch.amp.GradScaler.step, torch.autograd.backward, torch.optim.Optimizer.zero_grad, clip_grad_norm_]
+    after = [
+        torch.amp.GradScaler.step,
+        torch.autograd.backward,
+        torch.optim.Optimizer.zero_grad,
+        clip_grad_norm_,
+    ]
     assert after == before

@@ -6,6 +6,8 @@ how; `docs/simnpu.md` repeats them.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .conftest import names, outcome
@@ -25,3 +27,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def test_on_the_simulated_npu(file: str, check: str) -> None:
     failure = outcome(file, GROUPS[file])[check]
     assert failure is None, failure
+
+
+@pytest.mark.parametrize(
+    "check", [each for file in GROUPS for each in names(file) if each.startswith("not_")]
+)
+def test_without_torch_the_page_tells_what_is_not_simulated(check: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "simnpu.md"
+    assert f"`{check}`" in page.read_text("utf-8")

@@ -87,7 +87,7 @@ def functions_of_torch_cuda_ask_the_npu():
     torch.cuda.manual_seed_all(1)
     assert torch.cuda.get_device_name("cuda:0") == "Ascend910B1"
     assert torch.cuda.get_device_capability() is None
-    assert torch.version.cuda is None
+    assert (torch.version.cuda is None) == (not torch.backends.cuda.is_built())
     assert torch.cuda.memory_allocated() == 0
     with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0):
         event = torch.cuda.Event(enable_timing=True)
@@ -98,7 +98,8 @@ def functions_of_torch_cuda_ask_the_npu():
 
 def what_the_real_one_leaves_alone_still_fails():
     with warnings.catch_warnings():
-        _raises((RuntimeError, AssertionError, TypeError), lambda: torch.cuda.nvtx.range_push("x"))
+        if not torch.backends.cuda.is_built():
+            _raises(RuntimeError, lambda: torch.cuda.nvtx.range_push("x"))
         _raises(
             (RuntimeError, TypeError, ValueError), lambda: torch.ones(1).npu().type("torch.cuda.FloatTensor")
         )

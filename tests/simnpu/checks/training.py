@@ -238,3 +238,11 @@ def hooks_and_the_flop_counter_see_the_layers():
         layer(torch.ones(2, 4, device="npu", requires_grad=True)).sum().backward()
     assert seen == ["npu", "npu"]
     assert flops.get_total_flops() > 0
+
+
+def a_module_that_moves_gets_new_parameters():
+    layer = nn.Linear(2, 2)
+    before = layer.weight
+    layer.to("npu")
+    assert layer.weight is not before
+    assert before.device.type == "cpu"
