@@ -159,7 +159,7 @@ def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]
     shapes = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(key)} by step">']
     for share in (0, 0.5, 1):
         level = low + share * (high - low)
-        shown = 2**level if log else level
+        shown = math.pow(2.0, level) if log else level
         height = 10 + (_HEIGHT - _BOTTOM - 10) * (1 - share)
         shapes.append(
             f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{height:.1f}" y2="{height:.1f}"/>'

@@ -191,7 +191,7 @@ class ProtocolWatch:
         if not own.enabled:
             return
         own.step_site, own.step = site, tracked.attempts
-        if args or "closure" in kwargs:
+        if any(callable(each) for each in (*args, kwargs.get("closure"))):
             self._report(
                 "AMP210", "a closure goes through scaler.step(): its gradients stay scaled", tracked, site
             )

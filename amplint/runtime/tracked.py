@@ -160,9 +160,7 @@ class Registry:
 
     def optimizer(self, optimizer: Any, made: Optional[Site] = None) -> TrackedOptimizer:
         """The record of an optimizer; a new one for one that was never seen."""
-        inner = getattr(optimizer, "optimizer", None)  # accelerate and its kin wrap one
-        if not isinstance(optimizer, torch.optim.Optimizer) and isinstance(inner, torch.optim.Optimizer):
-            optimizer = inner
+        optimizer = unwrapped(optimizer)
         found = self._optimizers.get(id(optimizer))
         if found is None or found.optimizer is not optimizer:
             found = TrackedOptimizer(optimizer, self._made, made)
@@ -188,3 +186,13 @@ class Registry:
     def scalers(self) -> List[TrackedScaler]:
         """All that were seen."""
         return list(self._scalers.values())
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer inside wrappers that hold it as `optimizer`, such as accelerate's."""
+    for _ in range(8):
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, torch.optim.Optimizer):
+            break
+        optimizer = inner
+    return optimizer

@@ -35,6 +35,7 @@ from amplint.runtime.place import here
 from amplint.runtime.precision import PrecisionWatch
 from amplint.runtime.protocol import ProtocolWatch
 from amplint.runtime.ranks import RankWatch
+from amplint.runtime.tracked import unwrapped
 
 __all__ = ["Observed", "Options", "Verifier", "start", "start_from_environment", "watch"]
 
@@ -163,7 +164,7 @@ class Verifier:
         for each in arguments[:2]:
             kind = next((kind for kind in _KINDS if isinstance(each, kind)), None)
             given = [own for own in self._only.values() if kind is not None and isinstance(own, kind)]
-            if given and id(each) not in self._only:
+            if given and id(unwrapped(each)) not in self._only:
                 return False
         return True
 
@@ -226,7 +227,8 @@ def watch(
     Yields:
         The observation; its `findings` are complete when the block has been left.
     """
-    models, optimizers, scalers = _tuple(model), _tuple(optimizer), _tuple(scaler)
+    models, scalers = _tuple(model), _tuple(scaler)
+    optimizers = tuple(unwrapped(each) for each in _tuple(optimizer))
     options = Options(
         record=record, every=every, overflow_limit=on_overflow[0], overflow_action=on_overflow[1]
     )

@@ -296,6 +296,58 @@ def test_a_step_with_a_scheduler_and_a_saved_scaler():
     silent(run, 4)
 
 
+class Prepared(torch.optim.Optimizer):
+    """An optimizer as accelerate wraps it: clears, clips and steps the inner one, through a scaler of its own."""
+
+    def __init__(self, optimizer, scaler):
+        self.optimizer = optimizer
+        self.scaler = scaler
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+
+    def step(self, closure=None):
+        self.scaler.step(self.optimizer, closure)
+        self.scaler.update()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_an_optimizer_that_is_wrapped_as_accelerate_does_it(given):
+    model, inner, s = setup()
+    optimizer = Prepared(inner, s)
+    with verify.watch(model, optimizer if given else None) as run:
+        for _ in range(5):
+            with fp16():
+                output = model(batch())
+            s.scale(loss_of(output)).backward()
+            s.unscale_(optimizer.optimizer)
+            clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    silent(run, 5)
+
+
+def test_accelerate():
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=True, gradient_accumulation_steps=2)
+    torch.manual_seed(0)
+    model, optimizer = accelerator.prepare(Net(), torch.optim.AdamW(Net().parameters(), 1e-3))
+    optimizer = accelerator.prepare(torch.optim.AdamW(model.parameters(), 1e-3))
+    with verify.watch() as run:
+        for _ in range(8):
+            with accelerator.accumulate(model):
+                accelerator.backward(loss_of(model(batch())))
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+    silent(run, 4)
+
+
 def test_an_unused_branch_and_frozen_parameters():
     model, _, s = setup()
     unused = nn.Linear(3, 3)
