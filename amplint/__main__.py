@@ -1,6 +1,11 @@
 """`python -m amplint` is the command `amplint`."""
 
-from amplint.cli import main
+import sys
 
 if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):
+        # `-m` puts the working directory, where the code to be linted is, before everything that is installed
+        del sys.path[0]
+    from amplint.cli import main
+
     main(prog_name="amplint")

@@ -7,11 +7,15 @@ killed it: the files of its batch are tried again in smaller batches until it is
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
@@ -21,6 +25,8 @@ ResultT = TypeVar("ResultT")
 SMALL = 400_000
 #: Bytes of source in one batch.
 _BATCH = 600_000
+#: Python from 3.11 on keeps the working directory out of `sys.path` where it is set.
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,12 @@ class Lost(Generic[ItemT]):
 
 
 def worker_count(jobs: int) -> int:
-    """Processes to use: `jobs`, or one for each CPU that this process may use."""
+    """Processes to use: `jobs`, or one for each CPU that this process may use.
+
+    One where a worker would import what lies in the working directory instead of the standard library.
+    """
+    if sys.version_info < (3, 11) and _shadows_standard_library():
+        return 1
     if jobs > 0:
         return jobs
     try:
@@ -65,13 +76,13 @@ def run_batches(
     """Results of `work` over all batches, as they come. `work` and its items must be importable and picklable."""
 
     def pool(size: int) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(size, get_context("spawn"), initializer, arguments)
+        return ProcessPoolExecutor(size, get_context("spawn"), _start, (initializer, arguments))
 
     def carefully(batch: list[ItemT]) -> Iterator[ResultT | Lost[ItemT]]:
         """A batch whose worker may have died of it, in a process of its own; halved until the culprit is alone."""
         try:
             with pool(1) as alone:
-                yield from alone.submit(work, batch).result()
+                yield from _submit(alone, work, batch).result()
         except BrokenProcessPool:
             if len(batch) == 1:
                 yield Lost(batch[0])
@@ -93,7 +104,10 @@ def run_batches(
                     except BrokenProcessPool:
                         unfinished.append(batch)
         except BaseException:
+            workers_left = list((getattr(executor, "_processes", None) or {}).values())
             executor.shutdown(wait=False, cancel_futures=True)
+            for process in workers_left:  # a batch at hand may take long, and nobody waits for it
+                process.terminate()
             raise
     for batch in unfinished:
         yield from carefully(batch)
@@ -104,8 +118,45 @@ def _submit(
 ) -> Future[list[ResultT]]:
     """Submit a batch; a pool that has broken meanwhile gives a future that says so."""
     try:
-        return executor.submit(work, batch)
+        with _safe_path():
+            return executor.submit(work, batch)
     except BrokenProcessPool as error:
         failed: Future[list[ResultT]] = Future()
         failed.set_exception(error)
         return failed
+
+
+def _start(initializer: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """Begin a worker: an interrupt is the business of the process that started it, without which it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    initializer(*arguments)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let processes that start meanwhile not look for modules in the working directory, where the linted code is."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
+def _shadows_standard_library() -> bool:
+    try:
+        names = {name.partition(".")[0] for name in os.listdir()}
+    except OSError:
+        return True
+    return not names.isdisjoint(sys.stdlib_module_names)

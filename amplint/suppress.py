@@ -22,6 +22,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Literal, cast
 
 from amplint.finding import Span
@@ -79,7 +80,7 @@ class Directive:
         return self.codes is None or any(means(given, code, name) for given in self.codes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Suppressions:
     """The directives of one file, in the order in which they stand there."""
 
@@ -91,27 +92,41 @@ class Suppressions:
 
     def matches(self, code: str, name: str, start_row: int, today: datetime.date) -> list[Directive]:
         """Every directive that silences a finding of this rule that starts on this row."""
-        disabled = self._disabled(code, name, start_row, today)
-        return [
-            directive
-            for directive in self.directives
-            if directive in disabled
-            or (
-                directive.kind not in ("disable", "enable")
-                and _silences(directive, code, name, start_row, today)
-            )
+        found = [
+            *self._disabled(code, name, start_row, today),
+            *(d for d in self._whole_file if _silences(d, code, name, start_row, today)),
+            *(d for d in self._by_row.get(start_row, ()) if _silences(d, code, name, start_row, today)),
         ]
+        found.sort(key=lambda directive: directive.span)
+        return found
+
+    @cached_property
+    def _ranges(self) -> list[Directive]:
+        return [directive for directive in self.directives if directive.kind in ("disable", "enable")]
+
+    @cached_property
+    def _whole_file(self) -> list[Directive]:
+        return [directive for directive in self.directives if directive.kind == "file-ignore"]
+
+    @cached_property
+    def _by_row(self) -> dict[int, list[Directive]]:
+        """Row -> the directives about the statement it belongs to: there may be one for each of many findings."""
+        found: dict[int, list[Directive]] = {}
+        for directive in self.directives:
+            if directive.rows is not None and directive.kind not in ("disable", "enable", "file-ignore"):
+                for row in range(directive.rows[0], directive.rows[1] + 1):
+                    found.setdefault(row, []).append(directive)
+        return found
 
     def _disabled(self, code: str, name: str, row: int, today: datetime.date) -> list[Directive]:
         """The `disable`s in force for a rule on a row."""
         disabled: list[Directive] = []
-        for directive in self.directives:
+        for directive in self._ranges:
             if directive.kind == "disable":
                 if _silences(directive, code, name, row, today):
                     disabled.append(directive)
             elif (
-                directive.kind == "enable"
-                and directive.problem is None
+                directive.problem is None
                 and directive.rows is not None
                 and directive.rows[0] <= row
                 and directive.names(code, name)
@@ -141,6 +156,7 @@ def _silences(directive: Directive, code: str, name: str, row: int, today: datet
     )
 
 
+@lru_cache(1 << 12)
 def means(given: str, code: str, name: str) -> bool:
     """Whether a word in brackets means the rule: its name, its code, or a family that the code is in."""
     if given.lower() == name.lower() or given.upper() == "ALL":

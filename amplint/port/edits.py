@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 import libcst as cst
 
@@ -25,26 +26,41 @@ class ImportEditor:
         self._tree = model.tree
         self._text = model.source.text
         self._newline = model.source.newline
+        self._free: dict[str, bool] = {}
 
     # -- adding ----------------------------------------------------------------------------------------------
 
     def bound_module(self, dotted_name: str, scope: Scope) -> str | None:
         """How a whole module can be written in `scope` (`torch`, `t` after `import torch as t`), or None."""
         top = self._model.names.module_scope
-        for name, bindings in top.bindings.items():
-            if scope.owner(name) is not top:
-                continue
-            origins = [b.origin if b.kind == "import" else None for b in bindings]
-            if all(o is not None and self._model.names.absolute(o) == dotted_name for o in origins):
-                return name
-        return None
+        return next((n for n in self._modules.get(dotted_name, ()) if scope.owner(n) is top), None)
+
+    @cached_property
+    def _modules(self) -> dict[str, list[str]]:
+        """Module -> the names that mean it wherever they are bound at the top level, in order."""
+        names, found = self._model.names, dict[str, list[str]]()
+        for name, bindings in names.module_scope.bindings.items():
+            origins = {names.absolute(b.origin or "") if b.kind == "import" else "" for b in bindings}
+            if len(origins) == 1:
+                found.setdefault(origins.pop(), []).append(name)
+        return found
+
+    @cached_property
+    def _import_statements(self) -> list[cst.CSTNode]:
+        """Top-level statements that do nothing but import."""
+        return [statement for statement in self._tree.module.body if _is_import(statement)]
 
     def is_certain(self, dotted_name: str) -> bool:
         """Whether a plain import at the top level brings the module, rather than one under a condition."""
-        return any(self._imports(statement, dotted_name) for statement in self._tree.module.body)
+        return any(self._imports(statement, dotted_name) for statement in self._import_statements)
 
     def is_free(self, name: str) -> bool:
         """Whether nothing binds `name`, or uses it for something other than the module `name`."""
+        if name not in self._free:
+            self._free[name] = self._is_free(name)
+        return self._free[name]
+
+    def _is_free(self, name: str) -> bool:
         names = self._model.names
         if any(name in scope.bindings for scope in names.scopes):
             return False
@@ -56,18 +72,17 @@ class ImportEditor:
         """Insert an import statement beside the imports of torch, or behind the module's first imports."""
         place = self._beside_torch()
         if place is None:
-            place = self._header_end()
+            place = self._header_end
         return Edit(Span(place, place), statement + self._newline, lines=1)
 
     def _beside_torch(self) -> int | None:
         """Offset of the line of the first top-level import of torch or a part of it."""
-        statement = self._torch_statement()
+        statement = self._torch_statement
         return None if statement is None else self._line_start(self._tree.span(statement).start)
 
+    @cached_property
     def _torch_statement(self) -> cst.CSTNode | None:
-        for statement in self._tree.module.body:
-            if not _is_import(statement):
-                continue
+        for statement in self._import_statements:
             for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
                 named = small.module if isinstance(small, cst.ImportFrom) else None
                 if isinstance(small, cst.Import):
@@ -78,18 +93,20 @@ class ImportEditor:
 
     def define(self, lines: Iterable[str]) -> Edit:
         """Insert module-level lines behind the import of torch and, up to the first use of torch, of others."""
-        place = self._definitions_start()
+        place = self._definitions_start
         text = self._newline + "".join(line + self._newline for line in lines)
         if self._text[place : place + 1] not in ("", "\n", "\r"):
             text += self._newline
         return Edit(Span(place, place), text, lines=2)
 
+    @cached_property
     def _definitions_start(self) -> int:
         """Offset behind the imports that torch is imported by, or will be, before anything uses it."""
         body = self._tree.module.body
-        first = next((s for s in body if self._imports(s, "torch")), None) or self._torch_statement()
+        imports = (s for s in self._import_statements if self._imports(s, "torch"))
+        first = next(imports, None) or self._torch_statement
         if first is None:
-            return self._header_end()
+            return self._header_end
         last = first
         for statement in body[next(i for i, s in enumerate(body) if s is first) + 1 :]:
             if _is_import(statement) or _is_conditional_import(self._tree, statement):
@@ -117,6 +134,7 @@ class ImportEditor:
             for name in names.resolve(node)
         )
 
+    @cached_property
     def _header_end(self) -> int:
         """Offset behind the leading block of imports."""
         last: cst.CSTNode | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import libcst as cst
 
 from amplint.config import Settings
@@ -79,13 +81,17 @@ class Spelling:
     def _defined(self, value: str, scope: Scope) -> str | None:
         """The module-level name that already holds exactly this value."""
         top = self.model.names.module_scope
-        for name, bindings in top.bindings.items():
+        return next((name for name in self._constants.get(value, ()) if scope.owner(name) is top), None)
+
+    @cached_property
+    def _constants(self) -> dict[str, list[str]]:
+        """Code -> the names that hold its value and nothing else, of the module level."""
+        found: dict[str, list[str]] = {}
+        for name, bindings in self.model.names.module_scope.bindings.items():
             only = bindings[0]
-            if len(bindings) > 1 or only.kind != "assign" or only.value is None:
-                continue
-            if self.model.tree.code(only.value) == value and scope.owner(name) is top:
-                return name
-        return None
+            if len(bindings) == 1 and only.kind == "assign" and only.value is not None:
+                found.setdefault(self.model.tree.code(only.value), []).append(name)
+        return found
 
     def shim(self, scope: Scope) -> tuple[str, tuple[Edit, ...]]:
         """The shim module as written in `scope`, importing it when nothing does yet."""

@@ -50,7 +50,7 @@ class DeviceLog:
         """Note a tensor of one element. Others, and those that are no plain tensors, are left out."""
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.numel() != 1 or value.is_meta:
             return
-        if value.is_cuda and torch.cuda.is_current_stream_capturing():
+        if value.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return
         buffer = self._buffers.get(value.device)
         with torch.no_grad():

@@ -143,7 +143,8 @@ def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]
     last = max(1, max(each["step"] for each in rows))
     points = [(each["step"], value) for each in rows if (value := _number(each.get(key))) is not None]
     finite = [value for _, value in points if math.isfinite(value) and (value > 0 or not log)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    low: float = min(finite, default=0.0)
+    high: float = max(finite, default=1.0)
     if log:
         low, high = math.log2(low) if finite else 0.0, math.log2(high) if finite else 1.0
     if high - low < 1e-12:
@@ -153,7 +154,7 @@ def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]
         return _LEFT + (_WIDTH - _LEFT - 10) * step / last
 
     def y(value: float) -> float:
-        level: float = math.log2(value) if log and value > 0 else low if log else value
+        level = value if not log else math.log2(value) if value > 0 else low
         return 10 + (_HEIGHT - _BOTTOM - 10) * (1 - (level - low) / (high - low))
 
     shapes = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(key)} by step">']

@@ -101,3 +101,26 @@ def test_a_scaler_for_cuda_on_the_npu_is_found(result):
 
 def test_a_region_for_cuda_on_the_npu_is_found(result):
     assert ["AMP104", 0] in result["region"]
+
+
+def test_a_sample_written_for_cuda_is_watched_under_transfer_to_npu(tmp_path):
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10):
+        pytest.skip("the simulated NPU needs torch 2.10")
+    sample = ROOT / "samples" / "transformer" / "train_lm.py"
+    row = next(
+        row
+        for row, line in enumerate(sample.read_text().splitlines(), 1)
+        if "nn.utils.clip_grad_norm_" in line
+    )
+    command = [sys.executable, "-W", "ignore", "-m", "amplint.simnpu", "--transfer", "-m", "amplint", "run"]
+    ended = subprocess.run(
+        [*command, sample.name, "--steps", "8"],
+        cwd=sample.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"train_lm.py:{row}:13: AMP201 clip-before-unscale (step 0)" in ended.stderr
+    assert "1 finding in 2 optimizer steps" in ended.stderr
