@@ -10,6 +10,7 @@ from importlib import import_module, metadata, resources
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from amplint import rule_index
 from amplint.config import Settings
 from amplint.rule import Rule
 
@@ -153,5 +154,8 @@ def _strength(rule: Rule, selectors: Sequence[str]) -> int:
 
 
 def load_rules(package: ModuleType, modules: Sequence[str]) -> tuple[Rule, ...]:
-    """The `RULE` objects of a package's modules, each told where its page stands."""
+    """The rules of a package: from its index, or the `RULE` objects of its modules when that is absent or stale."""
+    indexed = rule_index.load(package.__name__, modules)
+    if indexed is not None:
+        return indexed
     return tuple(import_module(f"{package.__name__}.{name}").RULE for name in modules)

@@ -4,7 +4,7 @@
 
 A transformer of 12 layers is trained on the CPU in float16 with a GradScaler. Stretches of steps alternate between
 observed and not observed; each pair gives a ratio of process CPU times, and the median of the ratios is reported with
-its quartiles. Beside it stands the CPU time spent inside the verifier's handlers, in steps that include two close ones.
+its quartiles. Beside it stands the CPU time spent inside the verifier's handlers, in steps that include a close one.
 
 Waits are counted by an op-level mode as calls that bring a value of the device to the host (`item`, `tolist` through a
 copy, `nonzero`), in runs of the same steps with and without the verifier; the copy every 20 steps is told apart.
@@ -188,7 +188,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     loop = Loop(options.width, options.batch)
-    result = {**cost(loop, options.steps, options.pairs), **handlers(loop, 100), **waits(loop, 60)}
+    result = {**cost(loop, options.steps, options.pairs), **handlers(loop, 50), **waits(loop, 20)}
     for name, value in result.items():
         print(f"{name:16} {value:10.3f}")
     if options.json:

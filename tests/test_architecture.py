@@ -54,7 +54,8 @@ ARROWS: dict[str, set[str]] = {
         "amplint.syntax",
     },
     # one run
-    "amplint.registry": {"amplint.config", "amplint.rule"},
+    "amplint.rule_index": {"amplint.finding", "amplint.rule"},
+    "amplint.registry": {"amplint.config", "amplint.rule", "amplint.rule_index"},
     "amplint.discover": {"amplint.config", "amplint.source"},
     "amplint.audit": {
         "amplint.finding",
@@ -134,6 +135,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.facts",
         "amplint.finding",
         "amplint.flow",
+        "amplint.gate",
         "amplint.model",
         "amplint.port",
         "amplint.registry",

@@ -43,13 +43,33 @@ def _enabled(ctx: Context) -> Iterator[_Gate]:
 
 
 def _device_types(ctx: Context) -> Iterator[_Gate]:
-    """`"cuda" if "cuda" in device else "cpu"` as device type."""
-    for call, _, arg in device_arguments(ctx, _NEW, position=0):
+    """`"cuda" if "cuda" in device else "cpu"` as device type.
+
+    Left out is a variable that says what is available and is used beyond AMP: it is where everything runs.
+    """
+    arguments = list(device_arguments(ctx, _NEW, position=0))
+    given = {id(arg.value) for _, _, arg in arguments}
+    for call, _, arg in arguments:
         for source in ctx.model.values.sources(arg.value, choices=True):
             if not isinstance(source, Binding) and isinstance(source, cst.IfExp):
                 test = cuda_test(ctx.model, source.test)
-                if test is not None and _arm(source, test.positive) == "cuda":
+                if test is None or _arm(source, test.positive) != "cuda":
+                    continue
+                asks = "is_available" in ctx.model.tree.code(test.node)
+                if not (asks and isinstance(arg.value, cst.Name) and _is_used_beyond(ctx, arg.value, given)):
                     yield source, call
+
+
+def _is_used_beyond(ctx: Context, name: cst.Name, given: set[int]) -> bool:
+    """Whether a variable is used as anything but one of the `given` arguments."""
+    owner = ctx.model.names.scope_of(name).owner(name.value)
+    return any(
+        reference.root.value == name.value
+        and reference.scope.owner(name.value) is owner
+        and id(reference.node) not in given
+        and not isinstance(ctx.model.tree.parent(reference.node), cst.AssignTarget)
+        for reference in ctx.model.names.references
+    )
 
 
 def _arm(choice: cst.IfExp, positive: bool) -> str | None:

@@ -70,8 +70,8 @@ class Run:
         self.log = DeviceLog()
         self.record = Record(options.record, self.rank)
         self.findings: List[Observed] = []
-        #: How often each finding showed, in the order of `findings`.
-        self.counts: Dict[Tuple[Any, ...], int] = {}
+        self._reported: Set[Any] = set()
+        self._kept: List[Site] = []
         #: Remarks for the summary that are no findings.
         self.notes: List[str] = []
         #: Number of the coming optimizer step.
@@ -136,11 +136,17 @@ class Run:
         figures: Tuple[Tuple[str, float], ...] = (),
     ) -> None:
         """Report a mistake, once per code, place and subject."""
+        quick = (code, id(site.code), site.instruction, subject) if site is not None else None
+        if quick in self._reported:
+            return  # without looking up the place once more
         place = self._place(site)
         key = (code, place.filename, place.row, subject)
-        self.counts[key] = self.counts.get(key, 0) + 1
-        if self.counts[key] > 1:
+        if key in self._reported:
             return
+        self._reported.add(key)
+        if site is not None:
+            self._reported.add(quick)
+            self._kept.append(site)  # the id of its code stays its own
         steps = tuple(Step(self._place(each), text) for each, text in trace if each is not None)
         found = Observed(code, message, place, step, self.rank, module, parameter, steps, figures)
         self.findings.append(found)

@@ -53,10 +53,9 @@ class DeviceLog:
         if value.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return
         buffer = self._buffers.get(value.device)
-        with torch.no_grad():
-            if buffer is None:
-                buffer = self._buffers[value.device] = _Buffer(value.device)
-            buffer.put(value.detach(), tag)
+        if buffer is None:
+            buffer = self._buffers[value.device] = _Buffer(value.device)
+        buffer.put(value.detach() if value.requires_grad else value, tag)
 
     def drain(self) -> List[Tuple[Tag, float]]:
         """Everything noted since the last time, by device and in order."""

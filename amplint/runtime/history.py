@@ -13,7 +13,7 @@ from typing import Any, Deque, Dict, List, Optional, Tuple
 import torch
 
 from amplint.runtime.context import Run
-from amplint.runtime.place import Site, here
+from amplint.runtime.place import Site
 from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
 
 #: Updates during which the scale finds its level.
@@ -80,7 +80,7 @@ class HistoryWatch:
         if not self._run.touched:
             return
         tracked = min(self._run.touched, key=lambda each: (each.attempts, each.index))
-        self._sites[tracked.index] = here()
+        self._sites[tracked.index] = tracked.backward_site
         for loss, _ in losses:
             self._run.put(loss, "loss", tracked)
 

@@ -140,7 +140,7 @@ def _first(event: Dict[str, Any]) -> str:
 
 
 def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]) -> str:
-    last = max(1, max(each["step"] for each in rows))
+    last: int = max(1, max(each["step"] for each in rows))
     points = [(each["step"], value) for each in rows if (value := _number(each.get(key))) is not None]
     finite = [value for _, value in points if math.isfinite(value) and (value > 0 or not log)]
     low: float = min(finite, default=0.0)
@@ -154,8 +154,9 @@ def _curve(rows: List[Dict[str, Any]], key: str, log: bool, first: Optional[int]
         return _LEFT + (_WIDTH - _LEFT - 10) * step / last
 
     def y(value: float) -> float:
-        level = value if not log else math.log2(value) if value > 0 else low
-        return 10 + (_HEIGHT - _BOTTOM - 10) * (1 - (level - low) / (high - low))
+        level: float = value if not log else math.log2(value) if value > 0 else low
+        share: float = (level - low) / (high - low)
+        return 10 + (_HEIGHT - _BOTTOM - 10) * (1 - share)
 
     shapes = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(key)} by step">']
     for share in (0, 0.5, 1):

@@ -93,27 +93,23 @@ class PrecisionWatch:
             if own.disabled_itself:
                 self._explain_disabled(own)
             return
-        site = here()
-        for each in [outputs] if isinstance(outputs, torch.Tensor) else ():
-            self._loss(each, site)
-        dtypes = {dtype for _, dtype in self.regions}
-        if dtypes == {torch.bfloat16}:
+        if isinstance(outputs, torch.Tensor) and outputs.dtype in _HALF:
+            self._loss(outputs, here())
+        if self.regions and all(dtype == torch.bfloat16 for _, dtype in self.regions):
             self._run.report(
                 "AMP217",
                 "the loss of a bfloat16 region is scaled: bfloat16 has the range of float32 and needs no scaler",
-                site,
+                here(),
                 self._run.step,
                 subject=own.index,
             )
 
     def backward_begins(self, roots: Any, gradients: Any) -> None:
         """A loss is differentiated."""
-        if isinstance(roots, torch.Tensor) and gradients is None and roots.dim() == 0:
+        if isinstance(roots, torch.Tensor) and gradients is None and roots.dtype in _HALF and not roots.dim():
             self._loss(roots, here())
 
     def _loss(self, loss: torch.Tensor, site: Optional[Site]) -> None:
-        if loss.dtype not in _HALF:
-            return
         kind = str(loss.dtype).rpartition(".")[2]
         outside = _is_loss_function(loss.grad_fn)
         where = "outside the autocast region " if outside else ""

@@ -76,7 +76,7 @@ class RankWatch:
     def _step(
         self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int
     ) -> None:
-        if not self._find_store():
+        if self._store is None and ((step > 3 and step % _BLOCK) or not self._find_store()):
             return
         self._site = tracked.step_site
         self._steps = max(self._steps, step + 1)

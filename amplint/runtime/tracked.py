@@ -8,7 +8,7 @@ import torch
 from amplint.runtime.place import Site
 
 #: Parameters of an optimizer that are looked at to tell whether a backward pass reached it.
-_PROBES = 32
+_PROBES = 12
 
 #: (id of the gradient, its version): changes whenever the gradient is replaced or written to.
 Mark = Tuple[int, int]
@@ -191,7 +191,7 @@ class Registry:
 def unwrapped(optimizer: Any) -> Any:
     """The optimizer inside wrappers that hold it as `optimizer`, such as accelerate's."""
     for _ in range(8):
-        inner = getattr(optimizer, "optimizer", None)
+        inner = getattr(optimizer, "__dict__", {}).get("optimizer")  # cheaper than a failing getattr
         if not isinstance(inner, torch.optim.Optimizer):
             break
         optimizer = inner

@@ -205,7 +205,9 @@ def _insert_block(parts: list[str], i: int, random: Random) -> None:
     indent = re.match(r"[ \t\f]*", parts[i])
     blank = indent[0] if indent else ""
     end = _end(parts[i])
-    heading = random.choice(("if x:", "with autocast():", "try:", "for _ in y:", "def g():", "class B:", "while x:"))
+    heading = random.choice(
+        ("if x:", "with autocast():", "try:", "for _ in y:", "def g():", "class B:", "while x:")
+    )
     stop = i + random.randrange(1, 6)
     body = [f"    {line}" for line in parts[i:stop]]
     tail = [f"{blank}finally:{end}", f"{blank}    pass{end}"] if heading == "try:" else []
@@ -226,7 +228,9 @@ def _join_lines(parts: list[str], i: int, random: Random) -> None:
 
 def _comment(parts: list[str], i: int, random: Random) -> None:
     body = parts[i].rstrip("\r\n")
-    parts[i] = f"{body}  {random.choice([line for line in LINES if line.startswith('#')])}{parts[i][len(body) :]}"
+    parts[i] = (
+        f"{body}  {random.choice([line for line in LINES if line.startswith('#')])}{parts[i][len(body) :]}"
+    )
 
 
 def _trailing_blank(parts: list[str], i: int, random: Random) -> None:
@@ -244,7 +248,9 @@ def _all_newlines(text: str, random: Random) -> str:
 
 def _odd_character(text: str, random: Random) -> str:
     place = random.randrange(len(text) + 1)
-    odd = random.choice(("\f", "\t", "\v", "\xa0", "\u2028", "\x85", "é", "变量", "𝒳", "\ufeff", "\x1a", "\u200b", "\r"))
+    odd = random.choice(
+        ("\f", "\t", "\v", "\xa0", "\u2028", "\x85", "é", "变量", "𝒳", "\ufeff", "\x1a", "\u200b", "\r")
+    )
     return text[:place] + odd + text[place:]
 
 
@@ -253,7 +259,16 @@ def _bom(text: str, random: Random) -> str:
 
 
 def _cookie(text: str, random: Random) -> str:
-    return random.choice(("# coding: utf-8\n", "#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\n", "\f# coding=x\r\n")) + text
+    return (
+        random.choice(
+            (
+                "# coding: utf-8\n",
+                "#!/usr/bin/python\n# vim: set fileencoding=latin-1 :\n",
+                "\f# coding=x\r\n",
+            )
+        )
+        + text
+    )
 
 
 def _cut(text: str, random: Random) -> str:
@@ -275,7 +290,9 @@ def _rename(text: str, random: Random) -> str:
 
 _MUTATIONS: tuple[Callable[[str, Random], str], ...] = (
     *map(_tokens, (_delete, _double, _swap, _move, _replace_token, _insert_token)),
-    *map(_lines, (_delete, _double, _swap, _move, _insert_line, _insert_line, _insert_block, _indent, _dedent)),
+    *map(
+        _lines, (_delete, _double, _swap, _move, _insert_line, _insert_line, _insert_block, _indent, _dedent)
+    ),
     *map(_lines, (_join_lines, _comment, _trailing_blank, _other_newline)),
     *(_all_newlines, _odd_character, _bom, _cookie, _cut, _no_final_newline, _rename),
 )

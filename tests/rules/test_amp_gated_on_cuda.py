@@ -110,6 +110,14 @@ with torch.autocast(kind, enabled=use_amp):
     assert rows(text) == [4, 5]
 
 
+def test_where_everything_runs_is_no_matter_of_amp() -> None:
+    text = "d = 'cuda' if torch.cuda.is_available() else 'cpu'\nr = torch.autocast(d)\n"
+    assert rows(text) == [3]
+    assert rows(f"{text}model.to(d)\n") == []
+    compared = text.replace("torch.cuda.is_available()", "kind == 'cuda'")
+    assert rows(f"{compared}model.to(d)\n") == [3]
+
+
 def test_an_attribute_is_followed_within_its_class() -> None:
     text = """
 class T:

@@ -14,6 +14,7 @@ from amplint.port.edits import CannotEdit
 from amplint.port.gating import gates
 from amplint.port.spelling import Spelling
 from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -78,7 +79,7 @@ RULE = Rule(
     npu_severity=Severity.ERROR,
     check=check,
     words=("autocast", "GradScaler"),
-    shape=lambda outline: not outline.names.isdisjoint(("cuda", "is_cuda")),
+    shape=shapes.amp_gated_on_cuda,
     fixable="unsafe",
     module=__name__,
 )

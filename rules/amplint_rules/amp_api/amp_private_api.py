@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 import libcst as cst
 
-from amplint import facts
 from amplint.finding import Confidence, Severity
 from amplint.model.names import string_value
 from amplint.model.scalers import scaler_confidence
 from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
 
 _APEX = "apex.amp._amp_state"
 _BY_NAME = ("builtins.getattr", "builtins.setattr", "builtins.hasattr", "builtins.delattr")
-
-
-@cache
-def _private() -> frozenset[str]:
-    return frozenset(row["name"] for row in facts.table("grad_scaler_private"))
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -41,13 +35,13 @@ def check(ctx: Context) -> Iterable[Report]:
 def _accesses(ctx: Context) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression, str]]:
     """Each access to an attribute of a private name: the expression, the object, the name."""
     for node in ctx.model.tree.of_type(cst.Attribute):
-        if node.attr.value in _private() and not _is_self(node.value):
+        if node.attr.value in shapes.private_parts() and not _is_self(node.value):
             yield node, node.value, node.attr.value
     for call in ctx.model.tree.of_type(cst.Call):
         if len(call.args) < 2 or not ctx.model.names.is_name(call.func, *_BY_NAME):
             continue
         name = string_value(call.args[1].value)
-        if name in _private() and name is not None and not _is_self(call.args[0].value):
+        if name in shapes.private_parts() and name is not None and not _is_self(call.args[0].value):
             yield call, call.args[0].value, name
 
 
@@ -83,7 +77,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     confidence=Confidence.HIGH,
     check=check,
-    words=("_amp_state", *sorted(_private())),
-    shape=lambda outline: "_amp_state" in outline.names or not outline.names.isdisjoint(_private()),
+    words=("_amp_state", *sorted(shapes.private_parts())),
+    shape=shapes.amp_private_api,
     module=__name__,
 )

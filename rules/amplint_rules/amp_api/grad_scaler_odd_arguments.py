@@ -11,6 +11,7 @@ from amplint.model.scalers import scaler_params
 from amplint.port.device import calls_of
 from amplint.port.flags import number_value
 from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
 
 _LARGEST_SCALE = 2.0**24
 _FLOAT16_MAX = 65504.0
@@ -71,6 +72,6 @@ RULE = Rule(
     confidence=Confidence.MEDIUM,
     check=check,
     words=("GradScaler",),
-    shape=lambda outline: any(name.endswith("GradScaler") for name in outline.names),
+    shape=shapes.grad_scaler_odd_arguments,
     module=__name__,
 )

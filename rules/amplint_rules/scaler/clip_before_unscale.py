@@ -8,9 +8,10 @@ from functools import partial
 import libcst as cst
 
 from amplint.finding import Applicability, Confidence, Edit, Fix, FixKind, Severity, Span
-from amplint.flow.scaler import ClipBeforeUnscale, may_concern, scaler_analysis
+from amplint.flow.scaler import ClipBeforeUnscale, scaler_analysis
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
+from amplint_rules import shapes
 
 _ELSEWHERE = (
     "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
@@ -289,7 +290,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     check=check,
     words=("clip_grad", ".grad"),
-    shape=lambda outline: may_concern(outline.names),
+    shape=shapes.clip_before_unscale,
     fixable="sometimes",
     module=__name__,
 )

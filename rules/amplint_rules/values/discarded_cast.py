@@ -11,10 +11,9 @@ from amplint.finding import Applicability, Edit, Fix, FixKind, Severity, Span
 from amplint.model.names import Binding
 from amplint.model.tensors import is_tensor
 from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
 
 #: Methods that return a tensor of another dtype, or on another device. A bare `x.cpu()` may be meant to wait.
-_CONVERTED = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
-_MOVED = ("cuda", "npu", "xpu")
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -24,11 +23,13 @@ def check(ctx: Context) -> Iterable[Report]:
         if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
             continue
         method, owner = call.func.attr.value, call.func.value
-        if method not in (*_CONVERTED, *_MOVED) or not isinstance(owner, (cst.Name, cst.Attribute)):
+        if method not in (*shapes.CONVERTED, *shapes.MOVED) or not isinstance(
+            owner, (cst.Name, cst.Attribute)
+        ):
             continue  # `torch.zeros(1).cuda()` starts CUDA
         if is_tensor(ctx.model, owner) and not _is_probe(ctx, statement):
             text = ctx.model.tree.code(owner)
-            result = "moved" if method in _MOVED else "converted"
+            result = "moved" if method in shapes.MOVED else "converted"
             yield Report(
                 call,
                 f"`{text}` is a tensor and stays as it is: the {result} one that {method}() returns is dropped",
@@ -65,8 +66,8 @@ RULE = Rule(
     summary="the result of a cast is dropped, and the tensor stays what it is",
     severity=Severity.ERROR,
     check=check,
-    words=tuple(f".{method}(" for method in (*_CONVERTED, *_MOVED)),
-    shape=lambda outline: not outline.discarded_calls.isdisjoint((*_CONVERTED, *_MOVED)),
+    words=tuple(f".{method}(" for method in (*shapes.CONVERTED, *shapes.MOVED)),
+    shape=shapes.discarded_cast,
     fixable="unsafe",
     module=__name__,
 )

@@ -10,6 +10,7 @@ import libcst as cst
 
 from amplint.finding import Applicability, Edit, Fix, FixKind, Severity, Span
 from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
 
 #: Contexts that change precision or gradients; any call in a `with .. and ..` whose name ends so is one.
 _CONTEXTS = (
@@ -85,7 +86,7 @@ RULE = Rule(
     severity=Severity.ERROR,
     check=check,
     words=(" and", ")and", "\tand"),
-    shape=lambda outline: outline.has_with_and,
+    shape=shapes.with_and,
     fixable="sometimes",
     module=__name__,
 )

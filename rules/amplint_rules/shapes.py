@@ -1,0 +1,49 @@
+"""What a file must look like for a rule to be worth LibCST: one cheap predicate over its outline per rule.
+
+Beside the rules rather than in them, because the gate asks before LibCST is loaded and the rule modules load it.
+"""
+
+from __future__ import annotations
+
+from amplint import facts
+from amplint.flow.scaler import may_concern
+from amplint.gate import Outline
+
+#: Methods whose result is a tensor of another dtype, and those whose result is one on another device.
+CONVERTED = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
+MOVED = ("cuda", "npu", "xpu")
+
+
+def discarded_cast(outline: Outline) -> bool:
+    """A cast whose call is a statement of its own."""
+    return not outline.discarded_calls.isdisjoint((*CONVERTED, *MOVED))
+
+
+def with_and(outline: Outline) -> bool:
+    """A `with` item that is an `and`."""
+    return outline.has_with_and
+
+
+def clip_before_unscale(outline: Outline) -> bool:
+    """Something that scales a loss, and something that clips."""
+    return may_concern(outline.names)
+
+
+def amp_gated_on_cuda(outline: Outline) -> bool:
+    """Something that can be compared with CUDA."""
+    return not outline.names.isdisjoint(("cuda", "is_cuda"))
+
+
+def grad_scaler_odd_arguments(outline: Outline) -> bool:
+    """Any class named like a GradScaler."""
+    return any(name.endswith("GradScaler") for name in outline.names)
+
+
+def private_parts() -> frozenset[str]:
+    """Names of GradScaler's private attributes and methods."""
+    return frozenset(row["name"] for row in facts.table("grad_scaler_private"))
+
+
+def amp_private_api(outline: Outline) -> bool:
+    """A private name of GradScaler, or apex's global state."""
+    return "_amp_state" in outline.names or not outline.names.isdisjoint(private_parts())
