@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from amplint.runtime.place import Place
 
-#: Code -> (name, severity). The AMP part repeats names and severities of the static rules (a test compares).
+#: Code -> (name, severity). The AMP part has the names of the static rules, which a test compares.
 KINDS: Dict[str, Tuple[str, str]] = {
     "AMP104": ("autocast-hardcoded-cuda", "error"),
     "AMP105": ("grad-scaler-default-device", "error"),

@@ -103,3 +103,13 @@ def test_the_earliest_step_is_told_and_only_the_last_run_counts(check):
 def test_a_folder_without_a_record_is_wrong_usage(check):
     code, _ = check(options=["--with-record", "nothing"])
     assert code == 2
+
+
+def test_codes_of_the_verifier_have_the_names_of_the_static_rules():
+    from amplint.registry import all_rules
+    from amplint.runtime.observed import KINDS
+
+    names = {rule.code: rule.name for rule in all_rules()}
+    shared = KINDS.keys() & names.keys()
+    assert "AMP201" in shared
+    assert {code: KINDS[code][0] for code in shared} == {code: names[code] for code in shared}
