@@ -45,5 +45,9 @@ def private_parts() -> frozenset[str]:
 
 
 def amp_private_api(outline: Outline) -> bool:
-    """A private name of GradScaler, or apex's global state."""
-    return "_amp_state" in outline.names or not outline.names.isdisjoint(private_parts())
+    """A private name of GradScaler where there is one or something is used as one, or apex's global state."""
+    names = outline.names
+    if "_amp_state" in names:
+        return True
+    is_used = "unscale_" in names or {"scale", "backward"} <= names
+    return not names.isdisjoint(private_parts()) and (is_used or grad_scaler_odd_arguments(outline))

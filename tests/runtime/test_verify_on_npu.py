@@ -106,7 +106,7 @@ def test_a_region_for_cuda_on_the_npu_is_found(result):
 def test_a_sample_written_for_cuda_is_watched_under_transfer_to_npu(tmp_path):
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10):
         pytest.skip("the simulated NPU needs torch 2.10")
-    sample = ROOT / "samples" / "transformer" / "train_lm.py"
+    sample = Path(__file__).resolve().parents[2] / "samples" / "transformer" / "train_lm.py"
     row = next(
         row
         for row, line in enumerate(sample.read_text().splitlines(), 1)

@@ -77,7 +77,7 @@ RULE = Rule(
     severity=Severity.WARNING,
     confidence=Confidence.HIGH,
     check=check,
-    words=("_amp_state", *sorted(shapes.private_parts())),
+    words=("_amp_state", "GradScaler", "unscale_", ".scale("),
     shape=shapes.amp_private_api,
     module=__name__,
 )
