@@ -76,7 +76,8 @@ def run_batches(
     """Results of `work` over all batches, as they come. `work` and its items must be importable and picklable."""
 
     def pool(size: int) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(size, get_context("spawn"), _start, (initializer, arguments))
+        with _safe_path():  # its semaphores have a process of their own
+            return ProcessPoolExecutor(size, get_context("spawn"), _start, (initializer, arguments))
 
     def carefully(batch: list[ItemT]) -> Iterator[ResultT | Lost[ItemT]]:
         """A batch whose worker may have died of it, in a process of its own; halved until the culprit is alone."""
