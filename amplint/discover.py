@@ -148,9 +148,8 @@ def _compile(lines: Iterable[str]) -> GitIgnoreSpec:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # `[[` goes into a regular expression as it is
         for line in lines:
-            line = re.sub(
-                r"\*{3,}", "*", line
-            )  # what git takes them for; as they are they may match for ever
+            # The same to git; as they are, backtracking over them may take for ever.
+            line = re.sub(r"\*{3,}", "**", line)
             with suppress(ValueError, re.error):
                 GitIgnoreSpec.from_lines([line])
                 valid.append(line)

@@ -103,7 +103,11 @@ def syntax_finding(
 def check(model: ModuleModel, settings: Settings, rules: Sequence[Rule], project: Project) -> FileResult:
     """Third phase: run the rules over one model."""
     with no_garbage_collection():
-        return _Check(model, settings, rules, project).run()
+        try:
+            return _Check(model, settings, rules, project).run()
+        except PositionsLost as error:
+            text = f"LibCST, which amplint parses with, does not reproduce it ({error})"
+            return syntax_finding(SyntaxProblem(text, Position(1, 1)), model.source, settings, rules)
 
 
 class _Check:
@@ -129,6 +133,8 @@ class _Check:
                     finding = self._finding(rule, report)
                     if finding is not None:
                         self.result.findings.append(finding)
+            except PositionsLost:
+                raise
             except Exception as error:  # a broken rule must not stop the others
                 self._failed(rule, error)
                 self.audit.ran -= {rule.code}

@@ -114,7 +114,8 @@ class ImportRemoval:
             return self._moved() if self.move is not None else (Edit(self.lines, self.placeholder),)
         found = []
         if self.move is not None:
-            found.append(Edit(Span(self.lines.start, self.lines.start), self.move.statement(), lines=1))
+            place = self.lines.start if self.move.place is None else self.move.place
+            found.append(Edit(Span(place, place), self.move.statement(), lines=1))
         found.extend(Edit(self._before_others(i), "") for i in sorted(self.removed) if i < kept[-1])
         if kept[-1] != len(self.aliases) - 1:
             found.append(Edit(self._behind(kept[-1]), ""))
@@ -157,6 +158,8 @@ class ImportMove:
     names: tuple[tuple[int, str, bool], ...]
     indent: str
     newline: str
+    #: Where a statement of their own goes when other names stay; None: right above this one.
+    place: int | None = None
 
     def merged(self, other: ImportMove) -> ImportMove:
         """Both moves at once, the names in the order of the statement."""

@@ -12,7 +12,7 @@ import re
 import stat
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amplint.finding import Position
@@ -115,6 +115,18 @@ class Source:
             raise SourceError(self.filename, f"cannot be rewritten: {self.encoding} does not round-trip here")
         return self._encoded(text)
 
+    def rewritten(self, text: str) -> Source:
+        """This file with a new text.
+
+        SourceError when `encode` raises it, or when the new text would be read in another encoding.
+        """
+        data = self.encode(text)
+        if _reads_as(self.data, self.text) and not _reads_as(data, text):
+            raise SourceError(
+                self.filename, "cannot be rewritten: the new text would be read in another encoding"
+            )
+        return replace(self, data=data, text=text)
+
     def _encoded(self, text: str) -> bytes:
         try:
             return self.bom + text.encode(self.encoding)
@@ -169,6 +181,14 @@ def source_from_bytes(data: bytes, filename: str, path: Path | None = None) -> S
     except ValueError as error:
         raise SourceError(filename, f"not a Python text file (not {encoding})") from error
     return Source(filename, path, data, text, encoding, bom)
+
+
+def _reads_as(data: bytes, text: str) -> bool:
+    """Whether the bytes of a file mean this text; those of a text that never was a file need not."""
+    try:
+        return source_from_bytes(data, "").text == text
+    except SourceError:
+        return False
 
 
 def source_from_text(text: str, filename: str) -> Source:

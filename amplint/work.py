@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from amplint.config import Settings
 from amplint.finding import Finding, Fix, InternalError
 from amplint.rule import Rule
-from amplint.source import Source, SourceError, read_source, source_from_bytes
+from amplint.source import Source, SourceError, read_source
 
 if TYPE_CHECKING:
     from amplint.model.module import ModuleModel
@@ -223,8 +223,7 @@ class Checker:
         if applied.text == before.source.text:
             return "it changes nothing"
         try:
-            data = before.source.encode(applied.text)
-            source = source_from_bytes(data, before.source.filename, before.source.path)
+            source = before.source.rewritten(applied.text)
         except SourceError as error:
             return error.message
         after = self.check(source)

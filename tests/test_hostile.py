@@ -18,9 +18,6 @@ from amplint.config import Settings
 from amplint.runner import FixMode, run
 from amplint.syntax.syntax_error import first_look
 
-#: Minutes on a busy machine: `pytest -m slow`.
-pytestmark = pytest.mark.slow
-
 BAD = "from torch.cuda.amp import autocast\nwith autocast():\n    pass\n"
 NPU = Settings(target="npu")
 
@@ -90,7 +87,7 @@ for shape in sys.argv[2:]:
 """
 
 
-@pytest.mark.parametrize("n", [2000, 10_000])
+@pytest.mark.parametrize("n", [2000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_nesting_and_no_length_takes_the_process_along(n):
     done = subprocess.run(
         [sys.executable, "-c", SURVIVES, str(n), *SHAPES.values()],
@@ -119,12 +116,14 @@ def test_the_first_look_at_a_long_text_ends(text):
     first_look(text)
 
 
+@pytest.mark.slow
 def test_a_row_of_five_megabytes_is_checked_and_fixed():
     row = "x = [" + "1234567, " * 20_000 + "'" + "a" * 4_900_000 + "']\n"
     fixed = fix_source(row + BAD, select=["AMP101"], target="npu", style="shim")
     assert fixed == row + BAD.replace("torch.cuda.amp", "amplint.runtime")
 
 
+@pytest.mark.slow
 def test_a_file_of_fifty_thousand_rows_is_checked():
     rows = "".join(f"NAME_{i} = {i}\n" if i % 5 else f"def f{i}():\n    return {i}\n" for i in range(42_000))
     assert rows.count("\n") > 50_000
@@ -397,7 +396,7 @@ def changed(root: Path, before: dict[str, str]) -> int:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
-@pytest.mark.parametrize("after", [1, 60])
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 60])
 def test_a_kill_while_fixing_leaves_each_file_old_or_new(many, after):
     before = {path.name: path.read_text() for path in many.iterdir()}
     command = [sys.executable, "-m", "amplint", "fix", "--target", "npu", "--style", "shim", "-j1", "-q", "."]
@@ -483,10 +482,10 @@ def test_two_runs_that_write_one_cache_at_once_both_succeed(many):
         ".",
     ]
     runs = [
-        subprocess.Popen(command, cwd=many, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)
+        subprocess.Popen(command, cwd=many, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
     ]
     outputs = [process.communicate() for process in runs]
-    assert [process.returncode for process in runs] == [1, 1, 1], outputs
+    assert [process.returncode for process in runs] == [1, 1], outputs
     assert len({out for out, _ in outputs}) == 1
     warm = amplint("check", "--target", "npu", "--output-format", "json", "-j1", ".", cwd=many)
     assert warm.stdout == outputs[0][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +13,9 @@ from amplint.finding import Edit, ImportMove, ImportRemoval, Span
 from amplint.model.module import ModuleModel
 from amplint.model.names import Scope, dotted
 from amplint.syntax.tree import Tree
+
+#: A comment on a row of its own that may silence a rule in the statement below.
+_DIRECTIVE = re.compile(r"[ \t\f]*#.*amplint:")
 
 
 class CannotEdit(ValueError):
@@ -78,7 +82,7 @@ class ImportEditor:
     def _beside_torch(self) -> int | None:
         """Offset of the line of the first top-level import of torch or a part of it."""
         statement = self._torch_statement
-        return None if statement is None else self._line_start(self._tree.span(statement).start)
+        return None if statement is None else self._above(statement)
 
     @cached_property
     def _torch_statement(self) -> cst.CSTNode | None:
@@ -150,16 +154,32 @@ class ImportEditor:
     def _first_line(self) -> int:
         """Offset of the first statement's line: behind a hash-bang, a coding cookie and leading comments."""
         body = self._tree.module.body
-        return self._line_start(self._tree.span(body[0]).start) if body else 0
+        return self._above(body[0]) if body else 0
+
+    def _above(self, statement: cst.CSTNode) -> int:
+        """Offset above a statement and above the directives for it, which hold for what follows them."""
+        start = self._line_start(self._tree.span(statement).start)
+        row = self._model.source.position(start).row
+        while row > 1 and _DIRECTIVE.match(self._model.source.line_text(row - 1)):
+            row -= 1
+        return self._model.source.line_starts[row - 1]
 
     def _line_start(self, offset: int) -> int:
-        source = self._model.source
-        return source.line_starts[source.position(offset).row - 1]
-
-    def _line_end(self, offset: int) -> int:
-        """Offset behind the newline of the line that `offset` stands in."""
+        """Offset of the row of `offset`, or of the first of the empty rows that are joined to it."""
         source = self._model.source
         row = source.position(offset).row
+        while row > 1 and source.line_text(row - 1).strip(" \t\f") == "\\":
+            row -= 1
+        return source.line_starts[row - 1]
+
+    def _line_end(self, offset: int) -> int:
+        """Offset behind the newline of the line that `offset` stands in, and behind empty rows joined to it."""
+        source = self._model.source
+        row = source.position(offset).row
+        rest = source.line_text(row)[offset - source.line_starts[row - 1] :]
+        while rest.strip(" \t\f") == "\\" and row < len(source.line_starts):
+            row += 1
+            rest = source.line_text(row)
         return source.line_starts[row] if row < len(source.line_starts) else len(self._text)
 
     # -- removing --------------------------------------------------------------------------------------------
@@ -170,7 +190,7 @@ class ImportEditor:
         line = self._tree.parent(statement)
         if not isinstance(line, cst.SimpleStatementLine):
             raise CannotEdit("the import shares its line with a compound statement")
-        if len(removal.aliases) == 1 and len(line.body) > 1:
+        if len(line.body) > 1:  # when several fixes take a name each, nothing is left of the import
             raise CannotEdit("the import shares its line with other statements")
         return replace(removal, placeholder=self._placeholder(line, removal.lines))
 
@@ -196,6 +216,7 @@ class ImportEditor:
             ((index, text, old != name),),
             self._text[removal.lines.start : start],
             self._newline,
+            self._above(line) if isinstance(line, cst.SimpleStatementLine) else None,
         )
         return replace(removal, move=move)
 
@@ -211,6 +232,8 @@ class ImportEditor:
         whole = Span(self._line_start(span.start), self._line_end(span.end))
         edges = [span.start, *(edge for alias in aliases for edge in (alias.start, alias.end)), span.end]
         gaps = tuple(self._text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2))
+        if "amplint:" in gaps[index + 1].partition("\n")[0]:
+            raise CannotEdit("a comment behind the name silences a rule in the whole import")
         return ImportRemoval(span, whole, aliases, gaps, frozenset({index})), statement
 
     def _placeholder(self, line: cst.SimpleStatementLine, whole: Span) -> str:

@@ -16,6 +16,8 @@ from amplint.port.rewrite import Rewriter
 from amplint.port.symbols import MODULE, Symbol, Use, symbols, uses
 from amplint.rule import Context
 
+_NOTHING = "nothing is left to rewrite"
+
 
 @dataclass(slots=True)
 class _Planned:
@@ -54,7 +56,10 @@ class PortPlan:
         name = use.symbol.name
         if name not in self._fixes:
             self._fixes[name] = self._symbol_fix(use.symbol)
-        return self._kept.get(id(use)) or self._fixes[name]
+        found = self._kept.get(id(use)) or self._fixes[name]
+        if found == _NOTHING or any(p.use is use and not p.edits and not use.is_import for p in self.planned):
+            return self._through_module(use) or found
+        return found
 
     # -- fixes -----------------------------------------------------------------------------------------------
 
@@ -79,7 +84,7 @@ class PortPlan:
         removals = _united(removals)
         edits.extend(edit for removal in removals for edit in removal.edits())
         if not edits:
-            return left or self._through_module(active)
+            return left or _NOTHING
         unsafe = any(p.unsafe for p in active)
         applicability = Applicability.UNSAFE if unsafe else Applicability.SAFE
         message = f"replace {symbol.name} by {self._target(symbol)}"
@@ -96,14 +101,16 @@ class PortPlan:
                 return self._because(p)
         return None
 
-    def _through_module(self, active: list[_Planned]) -> Fix | str:
-        """The fix of uses that stay as they are (`amp.autocast`) when the import of the module changes."""
-        for p in active:
-            for owner in self.planned:
-                is_module = owner.use.is_import and owner.use.symbol.name not in symbols()
-                if is_module and p.use in [other.use for other in self._through(owner.use.binding)]:
-                    return self.fix(owner.use)
-        return "nothing is left to rewrite"
+    def _through_module(self, use: Use) -> Fix | str | None:
+        """The fix of a use that stays as it is (`amp.autocast`) when the import of the module changes.
+
+        None when it does not reach the API through a module.
+        """
+        for owner in self.planned:
+            is_module = owner.use.is_import and owner.use.symbol.name not in symbols()
+            if is_module and any(other.use is use for other in self._through(owner.use.binding)):
+                return self.fix(owner.use)
+        return None
 
     def _module_fix(self, symbol: Symbol) -> Fix | str:
         """The fix for the module itself, or for a part of it that has no replacement."""
@@ -132,7 +139,7 @@ class PortPlan:
         removals = _united(removals)
         edits.extend(edit for removal in removals for edit in removal.edits())
         if not edits:
-            return "nothing is left to rewrite"
+            return _NOTHING
         unsafe = any(p.unsafe for p in self.planned)
         applicability = Applicability.UNSAFE if unsafe else Applicability.SAFE
         message = f"replace {symbol.name} by {self._target(symbol)}"

@@ -31,6 +31,10 @@ def first_look(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
 
     A newer grammar may accept what the running Python does not: unless the problem is `final`, ask LibCST.
     """
+    if text.startswith(
+        "\ufeff"
+    ):  # that of the file was removed; given a text, `ast` and LibCST skip another one
+        return SyntaxProblem("invalid non-printable character U+FEFF", Position(1, 1), final=True), None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

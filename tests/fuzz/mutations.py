@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 
 import libcst as cst
 from pyflakes.checker import Checker
-from pyflakes.messages import UndefinedName
+from pyflakes.messages import UndefinedLocal, UndefinedName
 
 from amplint.runner import FixMode, run_text
 
@@ -338,7 +337,9 @@ def _damage(text: str, fixed: str) -> list[str]:
         return ["the fixed text does not compile"]
     if ast.get_docstring(before) != ast.get_docstring(after):
         return ["the fixed text has another docstring"]
-    lost = _undefined(after) - _undefined(before)
+    if _undefined(before):  # it fails already
+        return []
+    lost = {name for name in _undefined(after) if not re.search(rf"\bdel\b.*\b{name}\b", text)}
     return [f"the fixed text does not define {', '.join(sorted(lost))}"] if lost else []
 
 
@@ -352,6 +353,6 @@ def _compiled(text: str) -> ast.Module | None:
             return None
 
 
-def _undefined(tree: ast.Module) -> Counter[str]:
+def _undefined(tree: ast.Module) -> set[str]:
     found = Checker(tree).messages
-    return Counter(str(message.message_args[0]) for message in found if isinstance(message, UndefinedName))
+    return {str(m.message_args[0]) for m in found if isinstance(m, (UndefinedName, UndefinedLocal))}
