@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from amplint.model.device_tests import cuda_test
 from amplint.model.module import ModuleModel
 from amplint.syntax.tree import Tree
 
@@ -51,7 +52,7 @@ def guard(model: ModuleModel, node: cst.CSTNode) -> str | None:
         elif isinstance(outer, cst.Dict):
             found = _table(tree, outer, child)
         elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
-            found = _after_exit(tree, outer, child)
+            found = _after_exit(model, outer, child)
         if found is not None:
             return found
         child = outer
@@ -137,11 +138,14 @@ def _table(tree: Tree, outer: cst.Dict, child: cst.CSTNode) -> str | None:
     return None
 
 
-def _after_exit(tree: Tree, block: cst.IndentedBlock | cst.Module, child: cst.CSTNode) -> str | None:
+def _after_exit(model: ModuleModel, block: cst.IndentedBlock | cst.Module, child: cst.CSTNode) -> str | None:
     """`if is_npu(): return ..` (or a version check that returns) earlier in the same block."""
+    tree = model.tree
     for statement in block.body:
         if statement is child:
             return None
+        if _refuses_others(model, statement):
+            return "what is left after tensors that are not on CUDA were refused"
         if not isinstance(statement, cst.If) or statement.orelse is not None or not _leaves(statement.body):
             continue
         test, body = tree.code(statement.test), tree.code(statement.body)
@@ -150,13 +154,35 @@ def _after_exit(tree: Tree, block: cst.IndentedBlock | cst.Module, child: cst.CS
     return None
 
 
-def _leaves(suite: cst.BaseSuite) -> bool:
-    if not suite.body:
+def _refuses_others(model: ModuleModel, statement: cst.CSTNode) -> bool:
+    """`if not x.is_cuda: raise ..` and `assert x.is_cuda`, as the wrappers of CUDA kernels begin.
+
+    A program that refuses to start without CUDA (`torch.cuda.is_available()`) is none: it is to be ported.
+    """
+    if isinstance(statement, cst.If):
+        if statement.orelse is not None or not isinstance(_last(statement.body), cst.Raise):
+            return False
+        test, positive = statement.test, False
+    elif isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Assert):
+        test, positive = statement.body[0].test, True
+    else:
         return False
+    if "is_cuda" not in model.tree.code(test):
+        return False
+    found = cuda_test(model, test)
+    return found is not None and found.positive is positive
+
+
+def _leaves(suite: cst.BaseSuite) -> bool:
+    return isinstance(_last(suite), (cst.Return, cst.Raise, cst.Continue, cst.Break))
+
+
+def _last(suite: cst.BaseSuite) -> cst.CSTNode | None:
+    """The last statement of a block, the simple one where several share a line."""
+    if not suite.body:
+        return None
     last = suite.body[-1]
-    if isinstance(last, cst.SimpleStatementLine):
-        last = last.body[-1]
-    return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
+    return last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
 
 
 def names_others(text: str) -> bool:

@@ -93,10 +93,39 @@ def test_nesting_by_hand_is_found_only_beside_calls_that_set_the_state_of_cuda()
         import torch
         state = torch.npu.is_autocast_enabled() if kind == "npu" else torch.is_autocast_enabled()
         """,
+        """
+        import torch
+        def kernel(x):
+            if not x.is_cuda:
+                raise ValueError("needs a tensor on CUDA")
+            if x.dim() == 4:
+                return x.to(torch.get_autocast_gpu_dtype())
+        """,
+        """
+        import torch
+        def kernel(x, y):
+            assert x.is_cuda and y.is_cuda, "needs tensors on CUDA"
+            return x.to(torch.get_autocast_gpu_dtype())
+        """,
     ],
 )
 def test_a_guarded_call_is_silent(text: str) -> None:
     assert rows(text) == []
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "assert torch.cuda.is_available()",
+        "if not torch.cuda.is_available(): raise SystemExit",
+        "if x.is_cuda: raise ValueError",
+        "assert not x.is_cuda",
+        "if not x.is_cuda: x = x.contiguous()",
+    ],
+)
+def test_a_program_that_wants_cuda_to_start_is_to_be_ported(check: str) -> None:
+    text = f"import torch\ndef f(x):\n    {check}\n    return torch.get_autocast_gpu_dtype()\n"
+    assert rows(text) == [4]
 
 
 @pytest.mark.parametrize(

@@ -218,10 +218,17 @@ def test_a_registered_buffer_is_a_tensor() -> None:
         "x = torch.zeros(3)\nwith self.assertRaises(TypeError):\n    x.half()\n",
         "x = torch.zeros(3)\nf = lambda: x.half()\n",
         "def f():\n    '''x.half()'''\n",
+        "x = torch.zeros(3, dtype=q.dtype, device=d)\nx.mul_(2)\nx.to(q.dtype)\n",
+        "x = torch.zeros(3, dtype=q.dtype, device=d)\nx.to(device=d, dtype=q.dtype)\n",
     ],
 )
 def test_a_result_that_is_taken_and_a_test_of_the_cast_are_silent(text: str) -> None:
     assert rows(f"import torch\n{text}") == []
+
+
+def test_a_tensor_made_with_another_dtype_or_none_is_found() -> None:
+    assert rows("import torch\nx = torch.zeros(3, dtype=q.dtype)\nx.to(d, q.dtype)\n") == [3]
+    assert rows("import torch\nx = torch.zeros(q.dtype)\nx.to(q.dtype)\n") == [3]
 
 
 def test_a_cast_in_the_handler_of_a_try_is_found() -> None:

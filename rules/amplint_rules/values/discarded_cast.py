@@ -13,7 +13,8 @@ from amplint.model.tensors import is_tensor
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 
-#: Methods that return a tensor of another dtype, or on another device. A bare `x.cpu()` may be meant to wait.
+#: Arguments of constructors that say where a tensor lies and of what dtype it is.
+_MADE_SO = ("dtype", "device")
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -27,14 +28,33 @@ def check(ctx: Context) -> Iterable[Report]:
             owner, (cst.Name, cst.Attribute)
         ):
             continue  # `torch.zeros(1).cuda()` starts CUDA
-        if is_tensor(ctx.model, owner) and not _is_probe(ctx, statement):
+        if (
+            is_tensor(ctx.model, owner)
+            and not _is_probe(ctx, statement)
+            and not _is_made_so(ctx, call, owner)
+        ):
             text = ctx.model.tree.code(owner)
-            result = "moved" if method in shapes.MOVED else "converted"
             yield Report(
                 call,
-                f"`{text}` is a tensor and stays as it is: the {result} one that {method}() returns is dropped",
+                f"`{text}` is a tensor, which {method}() does not change: the one that it returns is dropped",
                 fix=partial(_fix, ctx, call, owner),
             )
+
+
+def _is_made_so(ctx: Context, call: cst.Call, owner: cst.BaseExpression) -> bool:
+    """Whether the tensor was made with the very dtype and device that it is converted to."""
+    code = ctx.model.tree.code
+    wanted = {code(arg.value) for arg in call.args}
+    sources = ctx.model.values.sources(owner)
+    return (
+        bool(wanted)
+        and bool(sources)
+        and all(
+            isinstance(source, cst.Call)
+            and wanted <= {code(a.value) for a in source.args if a.keyword and a.keyword.value in _MADE_SO}
+            for source in sources
+        )
+    )
 
 
 def _is_probe(ctx: Context, statement: cst.CSTNode) -> bool:
