@@ -21,8 +21,6 @@ from typing import Generic, TypeVar
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-#: Below this many bytes of source a run stays in its own process: spawning costs 0.2 s a worker.
-SMALL = 400_000
 #: Bytes of source in one batch.
 _BATCH = 600_000
 #: Python from 3.11 on keeps the working directory out of `sys.path` where it is set.

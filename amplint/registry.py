@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import import_module, metadata, resources
+from importlib import import_module, resources
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from amplint import rule_index
 from amplint.config import Settings
+from amplint.installed import entry_points
 from amplint.rule import Rule
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class NoRules(RuntimeError):
 def all_rules() -> tuple[Rule, ...]:
     """Every installed rule, in order of code. Raises `NoRules` when there is none."""
     rules: dict[str, Rule] = {}
-    for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
-        module = import_module(entry.value)
+    for _, name in entry_points(GROUP):
+        module = import_module(name)
         provided = getattr(module, "rules", None)
         for rule in provided() if callable(provided) else ():
             rules.setdefault(rule.code, rule)

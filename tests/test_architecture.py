@@ -55,7 +55,8 @@ ARROWS: dict[str, set[str]] = {
     },
     # one run
     "amplint.rule_index": {"amplint.finding", "amplint.rule"},
-    "amplint.registry": {"amplint.config", "amplint.rule", "amplint.rule_index"},
+    "amplint.installed": set(),
+    "amplint.registry": {"amplint.config", "amplint.installed", "amplint.rule", "amplint.rule_index"},
     "amplint.discover": {"amplint.config", "amplint.source"},
     "amplint.audit": {
         "amplint.finding",
@@ -102,6 +103,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.config",
         "amplint.discover",
         "amplint.finding",
+        "amplint.installed",
         "amplint.pool",
         "amplint.project",
         "amplint.registry",

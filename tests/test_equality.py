@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplint import gate, pool
+from amplint import gate, pool, runner
 from amplint.config import Settings
 from amplint.finding import Finding
 from amplint.rule import Rule
@@ -174,7 +174,7 @@ def big_project() -> dict[str, str]:
     "mode", [FixMode(), FixMode(ports=True, repairs=True, unsafe=True)], ids=["check", "fix"]
 )
 def test_two_processes_give_what_one_gives(mode, monkeypatch):
-    monkeypatch.setattr(pool, "SMALL", 0)
+    monkeypatch.setattr(runner, "_FEW_BYTES", 0)
     monkeypatch.setattr(pool, "_BATCH", 1500)
     with written(big_project()) as root:
         one = checked(root, fix=mode, jobs=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from amplint.config import Settings
 from amplint.finding import Severity
-from amplint.gate import Outline, admit, outline
+from amplint.gate import Outline, admit
 from amplint.project.link import ModuleIndex, Project
 from amplint.registry import all_rules, select_rules
 from amplint.rule import Rule
@@ -22,7 +22,7 @@ SETTINGS = Settings(select=("ALL",), target="npu", min_confidence="low")
 
 
 def outlined(text: str) -> Outline:
-    return outline(ast.parse(text))
+    return Outline(ast.parse(text), text)
 
 
 def admitted(text: str, rules: tuple[Rule, ...] | None = None) -> set[str]:

@@ -27,7 +27,7 @@ PIECES = [
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Enough files for several batches."""
-    monkeypatch.setattr(pool, "SMALL", 0)
+    monkeypatch.setattr(runner, "_FEW_BYTES", 0)
     monkeypatch.setattr(pool, "_BATCH", 600)
     choose = random.Random(3)
     root = tmp_path / "tree"

@@ -358,7 +358,7 @@ def test_an_installation_without_rules_exits_with_2(
     write: Write, amplint: Amplint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(a=BAD)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [])
     registry.all_rules.cache_clear()
     try:
         result = amplint("check", "a.py")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amplint.finding import Applicability, Finding, FixKind
-from amplint.report.frame import Look
 from amplint.report.text import COLORS
 
 if TYPE_CHECKING:
+    from amplint.report.frame import Look
     from amplint.runner import FixMode, RunResult
 
 #: What stands before the message of a finding with a fix.

@@ -8,7 +8,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from amplint.finding import Applicability, Confidence, Finding, FixKind, InternalError, Severity
-from amplint.report.diff import excerpt
 from amplint.report.frame import Look, frame
 from amplint.source import Source, SourceError
 
@@ -135,6 +134,8 @@ def _fix_lines(finding: Finding, source: Source | None, look: Look) -> list[str]
     head = look.style(f"fix ({fix.kind.value}, {fix.applicability.value}):", "bold")
     lines = [f"  {head} {look.plain(fix.message)}".rstrip()]
     if source is not None:
+        from amplint.report.diff import excerpt  # `difflib` is dear, and most runs show no fix
+
         lines += _indented(excerpt(source, finding, fix, look))
     return lines
 

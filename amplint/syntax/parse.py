@@ -19,7 +19,7 @@ _RECURSION = 20_000
 
 def parse(source: Source) -> cst.Module | SyntaxProblem:
     """Parse one file; never raises for what the file contains."""
-    problem, _ = first_look(source.text)
+    problem = first_look(source.text)
     if problem is not None and problem.final:
         return problem
     if sys.getrecursionlimit() < _RECURSION:

@@ -11,7 +11,6 @@ import warnings
 from dataclasses import dataclass
 
 from amplint.finding import Position
-from amplint.syntax.depth import deep_offset, deep_row
 
 _TOO_DEEP = "nested too deeply to be analysed"
 
@@ -26,11 +25,20 @@ class SyntaxProblem:
     final: bool = False
 
 
-def first_look(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
-    """What is wrong with a text according to the running Python, or its tree.
+def first_look(text: str) -> SyntaxProblem | None:
+    """What is wrong with a text according to the running Python, or why LibCST must not be given it.
 
     A newer grammar may accept what the running Python does not: unless the problem is `final`, ask LibCST.
     """
+    from amplint.syntax.depth import deep_row
+
+    problem, tree = parsed(text)
+    row = deep_row(tree, text) if tree is not None else 0
+    return SyntaxProblem(_TOO_DEEP, Position(row, 1), final=True) if row else problem
+
+
+def parsed(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
+    """What is wrong with a text according to the running Python, or its tree, however deep that is."""
     if text.startswith(
         "\ufeff"
     ):  # that of the file was removed; given a text, `ast` and LibCST skip another one
@@ -38,18 +46,16 @@ def first_look(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            return None, ast.parse(text)
     except SyntaxError as error:
         place = Position(max(1, error.lineno or 1), max(1, error.offset or 1))
         message = error.msg or "invalid syntax"
         if "too many nested" in message or "too many levels" in message:
             return SyntaxProblem(_TOO_DEEP, place, final=True), None
+        from amplint.syntax.depth import deep_offset  # its patterns take longer to build than a file to parse
+
         return SyntaxProblem(message, place, final=deep_offset(text) >= 0), None
     except (RecursionError, MemoryError):
         return SyntaxProblem(_TOO_DEEP, Position(1, 1), final=True), None
     except ValueError as error:
         return SyntaxProblem(str(error), Position(1, 1)), None
-    row = deep_row(tree, text)
-    if row:
-        return SyntaxProblem(_TOO_DEEP, Position(row, 1), final=True), None
-    return None, tree
