@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What a folder is searched for; a file that is named explicitly may be called anything.
 SUFFIXES = (".py", ".pyi")
+#: A pattern without a slash but at its end, an escape or blanks that git may or may not drop.
+_NAME_ONLY = re.compile(r"[^!#/\\\s\0][^/\\\s\0]*/?\Z")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
     for real, _, shown in sorted(folders):
         walk.enter(shown, real)
     walk.follow_links()
-    files = sorted((shown for _, _, shown in walk.files.values()), key=lambda shown: Path(shown).as_posix())
+    files = sorted((shown for _, _, shown in walk.files.values()), key=_posix)
     return Discovery([Path(shown) for shown in files], sorted(walk.problems, key=str))
 
 
@@ -84,12 +86,17 @@ def display_name(path: Path, cwd: Path) -> str:
             shown = shown[len(prefix) :]
             break
     plain = os.path.normpath(shown)
-    if ".." in Path(shown).parts:  # a/../b is b unless a is a link
+    if ".." in _posix(shown).split("/"):  # a/../b is b unless a is a link
         inside = os.path.relpath(os.path.normpath(os.path.join(cwd, shown)), cwd)
         plain = plain if inside.startswith("..") else inside
         if os.path.realpath(os.path.join(cwd, plain)) != os.path.realpath(os.path.join(cwd, shown)):
             plain = shown
-    return Path(plain).as_posix()
+    return _posix(plain)
+
+
+def _posix(path: str) -> str:
+    """A path with forward slashes."""
+    return path if os.sep == "/" else path.replace(os.sep, "/")
 
 
 class IgnorePatterns:
@@ -99,6 +106,32 @@ class IgnorePatterns:
         """Take `patterns`; they are compiled when they are first needed."""
         self._lines = [line for line in patterns if line.strip()]
         self._base = base
+        self._known_names: dict[tuple[str, bool], bool] = {}
+
+    @cached_property
+    def _of_names(self) -> IgnorePatterns | None:
+        """The patterns that look at one name of a path only, unless others may undo what they decide."""
+        if any(line.lstrip().startswith("!") for line in self._lines):
+            return None
+        return IgnorePatterns([line for line in self._lines if _NAME_ONLY.match(line)], "")
+
+    @cached_property
+    def _others(self) -> IgnorePatterns:
+        """All but those of names."""
+        return IgnorePatterns([line for line in self._lines if not _NAME_ONLY.match(line)], self._base)
+
+    def _has_name(self, path: str, is_dir: bool) -> bool:
+        """Whether a name in a relative path is matched; most are met often."""
+        *above, last = path.lstrip("/").split("/")
+        return self._matches(last, is_dir) or any(self._matches(name, True) for name in above)
+
+    def _matches(self, name: str, is_dir: bool) -> bool:
+        key = (name, is_dir)
+        found = self._known_names.get(key)
+        if found is None:
+            spec = self._for_folders if is_dir else self._for_files
+            found = self._known_names[key] = bool(spec.check_file(name).include)
+        return found
 
     @cached_property
     def _for_files(self) -> GitIgnoreSpec:
@@ -120,6 +153,10 @@ class IgnorePatterns:
         if not self._lines:
             return None
         inside = path[len(self._base) :] if _is_below(path, self._base) else f"\0/{os.path.basename(path)}"
+        if self._of_names is not None and self._of_names._lines:
+            if self._of_names._has_name(_posix(inside), is_dir):
+                return True
+            return self._others.decide(path, is_dir=is_dir)
         return (self._for_folders if is_dir else self._for_files).check_file(inside).include
 
     def covers(self, path: str, *, is_dir: bool = False) -> bool:
