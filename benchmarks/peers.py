@@ -4,8 +4,9 @@
 
 PATH is a folder of unpacked sources (`pip download --no-deps PACKAGE` and unzip). Every tool is installed into a
 virtual environment of its own under `--work` (kept between runs). For each tool and tree: CPU seconds (the tool and
-its children), wall seconds and peak memory of the largest process, as medians of the repeats. Prints a Markdown table
-and the ratios that matter. Takes minutes: torchfix and fixit read one file at a time with slow matchers.
+its children), wall seconds and peak memory of the largest process, as medians of the repeats; torchfix and fixit, which
+take minutes, run once. Then what one file costs in which there is nothing to look at, as in a pre-commit hook. Prints
+a Markdown table and the ratios that matter.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ PINS = {
     "torchfix": ["torchfix==0.7.0"],
     "fixit": ["fixit==2.2.1"],
 }
+
+
+#: Repeats of what takes a fraction of a second.
+_SMALL_REPEAT = 15
+_NOTHING = "one plain file"
+_ONE_FILE = "amplint, no cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,7 @@ def environment(work: Path, tool: str) -> Path:
             "--quiet",
             "--no-deps",
             "--force-reinstall",
-            HERE,
+            str(HERE),
         ]
         subprocess.run(install, check=True)
     return bin_folder
@@ -123,6 +130,18 @@ def measure(label: str, tree_name: str, command: Sequence[str], repeat: int) -> 
     return Measurement(label, tree_name, cpu, wall, memory)
 
 
+def small_runs(bin_folder: Path, work: Path) -> list[Measurement]:
+    """One file in which nothing passes the gate, beside the import of click alone."""
+    file = work / "nothing.py"
+    file.write_text("import os\n\nprint(os.sep)\n", encoding="utf-8")
+    python = str(bin_folder / "python")
+    check = [str(bin_folder / "amplint"), "check", "--isolated", "--no-cache", str(file)]
+    return [
+        measure('python -c "import click"', _NOTHING, [python, "-c", "import click"], _SMALL_REPEAT),
+        measure(_ONE_FILE, _NOTHING, check, _SMALL_REPEAT),
+    ]
+
+
 def table(found: Sequence[Measurement]) -> str:
     """A Markdown table of everything measured."""
     lines = ["| tree | tool | CPU s | wall s | peak MB |", "|---|---|---:|---:|---:|"]
@@ -146,6 +165,9 @@ def ratios(found: Sequence[Measurement]) -> list[str]:
             )
         if one and torchfix:
             lines.append(f"{tree}: torchfix takes {torchfix.cpu / one.cpu:.0f} times the CPU of a cold run")
+    click, small = by_key.get(('python -c "import click"', _NOTHING)), by_key.get((_ONE_FILE, _NOTHING))
+    if click and small:
+        lines.append(f"{_NOTHING}: {small.cpu / click.cpu:.1f} times the CPU of importing click")
     return lines
 
 
@@ -176,6 +198,7 @@ def main() -> int:
             repeat = 1 if tool in ("torchfix", "fixit") else options.repeat
             found.append(measure(label, name, line, repeat))
             print(f"{found[-1]}", file=sys.stderr, flush=True)
+    found += small_runs(environment(options.work, "amplint"), options.work)
     print(f"{platform.python_implementation()} {platform.python_version()}, {os.cpu_count()} CPUs\n")
     print(table(found))
     print()
