@@ -96,7 +96,7 @@ def environment(work: Path, tool: str) -> Path:
         (home / "ready").touch()
     elif tool == "amplint":  # the checkout may have changed since
         install = [
-            bin_folder / "python",
+            str(bin_folder / "python"),
             "-m",
             "pip",
             "install",

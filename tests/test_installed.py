@@ -62,6 +62,8 @@ def test_what_is_in_no_folder_is_left_to_importlib(tmp_path: Path, monkeypatch: 
 def test_a_run_loads_no_package_metadata(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     program = "from amplint.cli import main; main(['check', 'a.py'])"
-    code = f"import sys, atexit; atexit.register(lambda: print('importlib.metadata' in sys.modules)); {program}"
+    code = (
+        f"import sys, atexit; atexit.register(lambda: print('importlib.metadata' in sys.modules)); {program}"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False", done.stdout
