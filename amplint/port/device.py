@@ -53,7 +53,7 @@ def hardcoded(
     """
     for call, name, arg in device_arguments(ctx, names, position=position):
         if string_value(arg.value) == "cuda" and guard(ctx.model, call) is None:
-            yield call, DeviceProblem(name, disables(call), partial(replaced, ctx, call, arg, name))
+            yield call, DeviceProblem(name, disables(call), partial(replaced, ctx, call, arg))
 
 
 def device_arguments(
@@ -77,7 +77,7 @@ def without_device(
         if _device_argument(call, position, 0) is not None:
             continue
         if guard(ctx.model, call) is None:
-            yield call, DeviceProblem(name, disables(call), partial(_insert, ctx, call, name, kind))
+            yield call, DeviceProblem(name, disables(call), partial(_insert, ctx, call, kind))
 
 
 def device_edits(ctx: Context, node: cst.CSTNode) -> tuple[str, tuple[Edit, ...]]:
@@ -135,45 +135,24 @@ def disables(call: cst.Call) -> bool:
     return False
 
 
-def replaced(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix | str:
+def replaced(ctx: Context, call: cst.Call, arg: cst.Arg) -> Fix | str:
     """The fix that puts the accelerator's device type in the place of CUDA, or why there is none."""
     try:
         device, edits = device_edits(ctx, call)
-        extra = _dtype(ctx, call, name)
     except CannotEdit as error:
         return str(error)
-    changed = [Edit(ctx.model.tree.span(arg.value), device)]
-    if extra:
-        end = ctx.model.tree.span(arg).end
-        changed.append(Edit(Span(end, end), f", {extra}"))
+    changed = Edit(ctx.model.tree.span(arg.value), device)
     message = 'take the device type of the accelerator instead of "cuda"'
-    return Fix(FixKind.PORT, Applicability.SAFE, message, (*changed, *edits))
+    return Fix(FixKind.PORT, Applicability.SAFE, message, (changed, *edits))
 
 
-def _insert(ctx: Context, call: cst.Call, name: str, kind: FixKind) -> Fix | str:
+def _insert(ctx: Context, call: cst.Call, kind: FixKind) -> Fix | str:
     try:
         device, edits = device_edits(ctx, call)
-        extra = _dtype(ctx, call, name)
     except CannotEdit as error:
         return str(error)
     tree = ctx.model.tree
-    text = f"{device}, {extra}" if extra else device
-    if call.args:
-        text += ", "
+    text = f"{device}, " if call.args else device
     start = tree.span(call.args[0]).start if call.args else tree.span(call).end - 1
     edit = Edit(Span(start, start), text)
     return Fix(kind, Applicability.SAFE, "pass the device type of the accelerator", (edit, *edits))
-
-
-def _dtype(ctx: Context, call: cst.Call, name: str) -> str:
-    """`dtype=torch.float16` where an enabled region leaves it to the device's default; else ""."""
-    if name != "torch.autocast" or disables(call):
-        return ""
-    positional = [arg for arg in call.args if arg.keyword is None]
-    if ctx.model.names.is_name(call.func, "functools.partial"):
-        positional = positional[1:]
-    given = any(arg.keyword is not None and arg.keyword.value == "dtype" for arg in call.args)
-    if given or len(positional) > 1 or any(arg.star for arg in call.args):
-        return ""
-    torch = Spelling(ctx.model, ctx.settings).module("torch", ctx.model.names.scope_of(call))[0]
-    return f"dtype={torch}.float16"

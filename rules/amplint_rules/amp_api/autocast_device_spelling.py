@@ -85,7 +85,7 @@ def _without_index(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix
         return _fix(ctx, arg, f"torch.device({text}).type", needs_torch=True)
     kind = written.partition(":")[0]
     if kind == "cuda":
-        return replaced(ctx, call, arg, name)
+        return replaced(ctx, call, arg)
     return _fix(ctx, arg, f'"{kind}"')
 
 
