@@ -191,10 +191,10 @@ class _Merged:
 def _nearest_config(folder: Path) -> Path | None:
     for parent in (folder, *folder.parents):
         own = parent / "amplint.toml"
-        if own.is_file():
+        if os.path.isfile(own):
             return own
         project = parent / "pyproject.toml"
-        if project.is_file() and _amplint_table(project) is not None:
+        if os.path.isfile(project) and _amplint_table(project) is not None:
             return project
     return None
 
@@ -215,7 +215,7 @@ def _amplint_table(path: Path) -> Mapping[str, object] | None:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise ConfigError(f"{path}: no such configuration file")
         return path.read_bytes()
     except (OSError, ValueError) as error:
@@ -246,7 +246,7 @@ def _merge_file(merged: _Merged, path: Path, chain: tuple[str, ...]) -> None:
     if "extend" in table:
         base = _text(table["extend"], f"{path}: extend")
         base_path = path.parent / os.path.expanduser(base)
-        if not base_path.is_file():
+        if not os.path.isfile(base_path):
             raise ConfigError(f"{path}: extend: {base!r} does not exist")
         _merge_file(merged, base_path, (*chain, identity))
     for key, value in table.items():
@@ -492,16 +492,16 @@ def _project_requirements(folder: Path) -> _Requirements:
         packaging = [
             (path, *found)
             for path, read in ((parent / "pyproject.toml", _pyproject), (parent / "setup.cfg", _setup_cfg))
-            if path.is_file() and (found := read(path)) is not None
+            if os.path.isfile(path) and (found := read(path)) is not None
         ]
         for path, dependencies, _ in packaging:
             result.read(path, dependencies)
         for path, _, extras in packaging:
             result.read(path, extras)
         for path in (*sorted(parent.glob("requirements*.txt")), *sorted(parent.glob("requirements/*.txt"))):
-            if path.is_file():
+            if os.path.isfile(path):
                 result.read(path, _requirement_lines(path))
-        if packaging or (parent / "setup.py").is_file() or (parent / ".git").exists():
+        if packaging or os.path.isfile(parent / "setup.py") or os.path.exists(parent / ".git"):
             break
     return result
 

@@ -61,10 +61,11 @@ def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
         if stat.S_ISDIR(mode):
             real = os.path.realpath(shown)
             folders.append((real, os.path.normpath(shown) != real, shown))
-        elif stat.S_ISREG(mode):
+        elif stat.S_ISREG(mode) and not shown.endswith(".ipynb"):
             walk.add(shown, os.path.realpath(shown))
         else:
-            walk.problems.append(SourceError(display_name(Path(shown), cwd), "not a regular file"))
+            reason = "notebooks cannot be read yet" if stat.S_ISREG(mode) else "not a regular file"
+            walk.problems.append(SourceError(display_name(Path(shown), cwd), reason))
     for real, _, shown in sorted(folders):
         walk.enter(shown, real)
     walk.follow_links()

@@ -45,6 +45,8 @@ _NOQA = re.compile(
 _UNTIL = re.compile(r"(?:^|(?<=\s))until=(\S*)\s*")
 _CODE = re.compile(r"([A-Z]+)[0-9]*")
 _WORD = re.compile(r"[^\s,]+")
+#: A reason that begins with one of this project's codes was meant as the code.
+_BARE_CODE = re.compile(r"[\s:=(]*(AMP\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,8 @@ def _parse_comment(text: str, row: int, offset: int) -> Iterator[Directive]:
             kind = "unknown"
         elif match["codes"] is not None and match["close"] is None:
             problem = "the closing bracket is missing"
+        elif match["codes"] is None and (bare := _BARE_CODE.match(reason)):
+            problem = f"codes go into brackets: {kind}[{bare[1]}]"
         elif date := _UNTIL.search(reason):
             reason = reason[: date.start()] + reason[date.end() :]
             until = _date(date[1])

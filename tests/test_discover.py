@@ -717,3 +717,10 @@ def test_a_name_is_not_shortened_across_a_link(tree: Path, tmp_path: Path) -> No
 
 def test_the_working_directory_itself_is_a_dot(tree: Path) -> None:
     assert display_name(tree, tree) == display_name(Path("."), tree) == "."
+
+
+def test_a_notebook_that_is_named_is_a_problem_and_not_a_file_without_findings(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text('{"cells": []}')
+    found = discover([Path("a.ipynb")], Settings(), tmp_path)
+    assert found.files == [] and str(found.problems[0]) == "a.ipynb: notebooks cannot be read yet"
+    assert discover([tmp_path], Settings(), tmp_path) == Discovery()

@@ -396,6 +396,16 @@ def test_a_missing_bracket_is_recorded() -> None:
     assert (directive.kind, directive.problem) == ("ignore", "the closing bracket is missing")
 
 
+@pytest.mark.parametrize(
+    "text", ["ignore AMP201", "ignore: AMP201 checked by hand", "file-ignore AMP201, AMP202"]
+)
+def test_a_code_without_brackets_silences_nothing_rather_than_everything(text: str) -> None:
+    directive = only(f"f()  # amplint: {text}\n")
+    kind = text.partition(" ")[0].rstrip(":")
+    assert directive.problem == f"codes go into brackets: {kind}[AMP201]"
+    assert only("f()  # amplint: ignore until the AMP101 port is done\n").problem is None
+
+
 # Text that only looks like directives
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -144,9 +145,12 @@ class _Options:
 
 
 def _command(name: str, text: str, *, fix: bool) -> click.Command:
+    options = [copy(option) for option in (*_OTHERS, *_SETTINGS)]
+    for option in options:
+        option.hidden = fix and option.name == "fix"  # accepted, and says nothing new
     return click.Command(
         name,
-        params=[click.Argument(["paths"], nargs=-1, metavar="[PATHS]..."), *_OTHERS, *_SETTINGS],
+        params=[click.Argument(["paths"], nargs=-1, metavar="[PATHS]..."), *options],
         callback=partial(_run, always_fix=fix),
         help=text,
     )

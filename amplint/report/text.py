@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: What each severity looks like.
 COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+_SHIM = re.compile(r"\bamplint(?:\.|[ \t]+import[ \t]+)runtime\b")
 
 #: Rules with a finding for each import and each use of a symbol: in a file, equal ones are shown once.
 _GROUPED = frozenset(f"AMP10{digit}" for digit in range(1, 8))
@@ -32,12 +35,21 @@ def summary(result: RunResult, mode: FixMode) -> str:
     lines = []
     if result.changes:
         lines.append(fixed(result.changes, "Fixed" if mode.write else "Would fix"))
+        if any(_begins_to_need_shim(change) for change in result.changes):
+            lines.append(
+                "The new code imports amplint.runtime, which needs torch 2.1: install amplint where it runs,"
+                " or keep a copy (`amplint shim --vendor`)."
+            )
     if result.findings:
         lines.append(_left(result))
         lines += _ways_to_fix(result.findings, mode)
     elif result.files:
         lines.append(f"No findings{' left' if result.changes else ''} in {_count(result.files, 'file')}.")
     return "".join(line + "\n" for line in lines)
+
+
+def _begins_to_need_shim(change: FileChange) -> bool:
+    return bool(_SHIM.search(change.new_text)) and not _SHIM.search(change.source.text)
 
 
 def fixed(changes: Sequence[FileChange], verb: str) -> str:

@@ -15,6 +15,7 @@ standard library only, and may be copied into a project under any name.  Importi
 Behaviour described as "since 2.x" was read from the PyTorch release of that number.
 """
 
+# amplint: file-ignore[AMP1] stands in for torch.cuda.amp, and so has to name it
 import contextlib
 import functools
 import importlib

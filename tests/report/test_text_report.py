@@ -191,6 +191,20 @@ def test_the_summary_tells_what_was_fixed_and_what_is_left(finding) -> None:
     assert text.summary(result(changes=[change]), FixMode(ports=True)).startswith(f"Would fix {fixed}")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        ("", "from amplint.runtime import autocast\n", True),
+        ("", "from amplint import runtime\n", True),
+        ("", "from pkg._amp import autocast\n", False),
+        ("import amplint.runtime\n", "from amplint import runtime\n", False),
+    ],
+)
+def test_the_summary_says_when_the_code_begins_to_need_the_shim(before, after, is_told) -> None:
+    change = FileChange(source_from_text(before, "a.py"), after, ())
+    assert ("amplint shim --vendor" in text.summary(result(changes=[change]), FIX)) is is_told
+
+
 def test_statistics_count_by_rule_and_then_what_was_analysed(finding) -> None:
     findings = [finding(SOURCE, "clip"), finding(SOURCE, "step"), finding(SOURCE, "scale", **AMP1)]
     counted = result(*findings, statistics={"gave up": 0, "functions": 120})
