@@ -182,6 +182,15 @@ class ImportEditor:
             rest = source.line_text(row)
         return source.line_starts[row] if row < len(source.line_starts) else len(self._text)
 
+    def _behind_blank(self, offset: int) -> int:
+        """Offset of the first row from `offset` on that has something in it."""
+        while offset < len(self._text):
+            end = self._line_end(offset)
+            if self._text[offset:end].strip():
+                break
+            offset = end
+        return offset
+
     # -- removing --------------------------------------------------------------------------------------------
 
     def remove(self, alias: cst.ImportAlias) -> ImportRemoval:
@@ -192,7 +201,13 @@ class ImportEditor:
             raise CannotEdit("the import shares its line with a compound statement")
         if len(line.body) > 1:  # when several fixes take a name each, nothing is left of the import
             raise CannotEdit("the import shares its line with other statements")
-        return replace(removal, placeholder=self._placeholder(line, removal.lines))
+        placeholder = self._placeholder(line, removal.lines)
+        if placeholder:
+            return replace(removal, placeholder=placeholder)
+        block = self._tree.parent(line)
+        if isinstance(block, cst.IndentedBlock) and block.body[0] is line:  # no block begins with empty rows
+            removal = replace(removal, lines=Span(removal.lines.start, self._behind_blank(removal.lines.end)))
+        return removal
 
     def move(self, alias: cst.ImportAlias, target: str, name: str) -> ImportRemoval:
         """Import the name bound by `alias`, called `name` in the module `target`, from there instead.

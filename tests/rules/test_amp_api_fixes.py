@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 from amp_cases import DEVICE, body, code, codes, fix, found, is_untouched, reasons
 
@@ -808,3 +810,20 @@ def test_every_result_is_silent_and_stable(style: str) -> None:
     result = fix(ALL, style=style)
     assert check_source(result, "train.py", select=["AMP1"], target="npu", style=style) == []
     assert fix(result, style=style) == result
+
+
+def test_a_block_does_not_begin_with_the_empty_row_that_followed_an_import() -> None:
+    text = """
+    import torch
+    def f(x):
+        from torch.cuda.amp import autocast
+
+        with autocast():
+            return x
+    """
+    result = fix(dedent(text).lstrip())
+    assert "def f(x):\n    with torch.autocast(AMP_DEVICE, dtype=torch.float16):\n" in result
+    kept = fix(
+        "import torch\ndef f(x):\n    'text'\n    from torch.cuda.amp import autocast\n\n    autocast()\n"
+    )
+    assert "    'text'\n\n    torch.autocast(" in kept
