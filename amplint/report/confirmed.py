@@ -12,6 +12,10 @@ from typing import Any
 from amplint.finding import Finding
 
 
+#: What a run cannot tell apart: it sees that a region or a scaler is for CUDA, and not how that is written.
+_SAME = {"AMP101": "AMP104", "AMP102": "AMP105"}
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A finding of a run."""
@@ -79,7 +83,7 @@ def confirmation(finding: Finding, record: Sequence[Seen], cwd: Path) -> Seen | 
     path = os.path.realpath(cwd / finding.filename)
     for seen in record:
         if (
-            seen.code == finding.code
+            seen.code in (finding.code, _SAME.get(finding.code))
             and seen.path == path
             and seen.first_row <= finding.end.row
             and finding.start.row <= seen.last_row

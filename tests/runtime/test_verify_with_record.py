@@ -113,3 +113,13 @@ def test_codes_of_the_verifier_have_the_names_of_the_static_rules():
     shared = KINDS.keys() & names.keys()
     assert "AMP201" in shared
     assert {code: KINDS[code][0] for code in shared} == {code: names[code] for code in shared}
+
+
+def test_a_region_or_scaler_that_the_run_saw_was_for_cuda_confirms_the_old_class_too(check, tmp_path):
+    text = "import torch\nscaler = torch.cuda.amp.GradScaler()\nwith torch.cuda.amp.autocast():\n    pass\n"
+    (tmp_path / "old.py").write_text(text)
+    lines = [line("AMP105", 2, filename="old.py"), line("AMP104", 3, 5, filename="old.py")]
+    options = ["--select", "AMP101,AMP102", "--output-format", "json", "--with-record", "seen", "old.py"]
+    _, out = check(*lines, options=options)
+    found = [(each["code"], each["confirmed"]) for each in json.loads(out) if each["filename"] == "old.py"]
+    assert found == [("AMP102", {"step": 17, "rank": 0}), ("AMP101", {"step": 5, "rank": 0})]
