@@ -92,7 +92,7 @@ def run(
     files = [_File(path, display_name(path, base)) for path in found.files]
     job = _Job(settings, rules, fix, jobs, _open_cache(settings, rules, base) if use_cache else None)
     job.result.problems.extend(found.problems)
-    job.run(files, progress)
+    job.run(files, progress, base)
     return job.finish()
 
 
@@ -148,14 +148,17 @@ class _Job:
         self._cache = cache
         self._counts: Counter[str] = Counter()
 
-    def run(self, files: list[_File], progress: Callable[[int, int], None] | None) -> None:
-        """All phases."""
+    def run(
+        self, files: list[_File], progress: Callable[[int, int], None] | None, base: Path | None = None
+    ) -> None:
+        """All phases; names of files are relative to `base`."""
         from amplint.project.link import ModuleIndex, Project
 
         self.result.files = len(files)
         self._extract(files)
         known = [(f.name, f.extract.imports) for f in files if f.extract is not None]
-        project = Project(ModuleIndex(name, imports) for name, imports in known if imports is not None)
+        folder = "" if base is None else base.absolute().as_posix()
+        project = Project((ModuleIndex(name, imports or ()) for name, imports in known), folder)
         todo = []
         done = 0
         for file in files:
@@ -263,7 +266,7 @@ class _Job:
         entry = file.entry
         if entry is None or entry.findings is None:
             return False
-        if any(tuple(project.takers(file.name, name)) != answer for name, answer in entry.asked.items()):
+        if not project.holds(file.name, entry.asked):
             return False
         if any(self.fix.admits(finding) for finding in entry.findings):
             return False

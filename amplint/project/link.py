@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+
+from amplint.project.resolve import Resolution, Resolver
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,52 +19,66 @@ class ModuleIndex:
 
 
 class Project:
-    """The linked modules of one run."""
+    """The linked modules of one run. Nothing is linked before something is asked; links are not pickled."""
 
-    def __init__(self, modules: Iterable[ModuleIndex] = ()) -> None:
-        #: Last part of a module's dotted name -> (importing file, module as written, name).
-        self._imports: dict[str, list[tuple[str, str, str]]] = {}
-        for module in modules:
-            for origin, name in module.imports:
-                last = origin.rpartition(".")[2]
-                self._imports.setdefault(last, []).append((module.filename, origin, name))
+    def __init__(self, modules: Iterable[ModuleIndex] = (), folder: str = "") -> None:
+        """Take all files of a run, those that import nothing too: what an import means depends on them.
+
+        Names of files are posix paths, absolute or relative to `folder`; "" where it is not known.
+        """
+        self._imports = {module.filename: module.imports for module in modules}
+        self._folder = folder
+        self._resolver: Resolver | None = None
         self._asked: dict[str, tuple[str, ...]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_resolver": None, "_asked": {}}
 
     def record(self) -> dict[str, tuple[str, ...]]:
         """A dictionary in which every later question about one file is noted with its answer."""
         self._asked = {}
         return self._asked
 
+    def holds(self, filename: str, asked: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether all that was noted of questions about `filename` would be answered the same today."""
+        return all(self._answer(filename, question) == answer for question, answer in asked.items())
+
     def takers(self, filename: str, name: str) -> list[str]:
-        """Files of the run that take `name` from the module in `filename`, as far as paths can tell.
+        """Files of the run that take `name` from the module in `filename`, as far as paths and imports tell.
 
-        Absolute imports are matched by the end of the path, so a file may be named that means another module
-        of the same name: this answers "may it be removed", where too many is the safe side.
+        First those that do so themselves, then those that get it from them, by name. A file may be among them that
+        takes it from elsewhere: this answers "may it be removed", where too many is the safe side.
         """
-        found = self._takers(filename, name)
-        self._asked[name] = tuple(found)
-        return found
+        return list(self._ask(filename, name))
 
-    def _takers(self, filename: str, name: str) -> list[str]:
-        path = PurePosixPath(filename)
-        parts = list(path.with_suffix("").parts)
-        if parts and parts[-1] == "__init__":
-            parts.pop()
-        if not parts:
-            return []
-        found = []
-        candidates = [*self._imports.get(parts[-1], []), *(self._imports.get("", []))]
-        for importer, origin, taken in candidates:
-            if taken in (name, "*") and importer != filename and _means(importer, origin, parts):
-                found.append(importer)
-        return sorted(set(found))
+    def meaning(self, filename: str, origin: str, name: str = "*") -> Resolution:
+        """What `from origin import name` in `filename` means; "*" for the module `origin` itself."""
+        reason, *candidates = self._ask(filename, f"{origin} {name}")
+        return Resolution(tuple(candidates), reason)
+
+    def _ask(self, filename: str, question: str) -> tuple[str, ...]:
+        answer = self._asked[question] = self._answer(filename, question)
+        return answer
+
+    def _answer(self, filename: str, question: str) -> tuple[str, ...]:
+        """The answer to a name (takers) or to a module and a name with a space between (meaning)."""
+        if self._resolver is None:
+            self._resolver = Resolver(self._imports, self._folder)
+        resolver = self._resolver
+        if filename not in self._imports:
+            resolver = Resolver({**self._imports, filename: ()}, self._folder)
+        origin, space, name = question.rpartition(" ")
+        if not space:
+            return _takers(resolver, filename, name)
+        found = resolver.name(filename, origin, name)
+        return (found.reason, *found.candidates)
 
 
-def _means(importer: str, origin: str, parts: list[str]) -> bool:
-    """Whether `from origin import ..` in `importer` can mean the module at path `parts`."""
-    level = len(origin) - len(origin.lstrip("."))
-    wanted = [part for part in origin[level:].split(".") if part]
-    if level:
-        base = list(PurePosixPath(importer).parts)[:-level]
-        return [*base, *wanted] == parts
-    return bool(wanted) and parts[-len(wanted) :] == wanted
+def _takers(resolver: Resolver, filename: str, name: str) -> tuple[str, ...]:
+    found = {filename: False}
+    layer = [filename]
+    while layer:
+        taking = {taker for file in layer for taker in resolver.takers(file, name)}
+        layer = sorted(taking - found.keys())
+        found.update(dict.fromkeys(layer, False))
+    return tuple(found)[1:]

@@ -11,7 +11,6 @@ from typing import Any
 
 from amplint.finding import Finding
 
-
 #: What a run cannot tell apart: it sees that a region or a scaler is for CUDA, and not how that is written.
 _SAME = {"AMP101": "AMP104", "AMP102": "AMP105"}
 
