@@ -43,11 +43,20 @@ class Entry:
     size: int
     digest: str
     admitted: bool
-    imports: tuple[tuple[str, str], ...] | None
+    #: As `imports` or as they were read: thousands of them, and few runs ask.
+    raw_imports: object
     #: None when the file was not checked (or its findings depend on the day).
     findings: list[Finding] | None = None
     asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
     statistics: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def imports(self) -> tuple[tuple[str, str], ...] | None:
+        """What the file imports, see `work.Extract`; None when it could not be parsed."""
+        if not isinstance(self.raw_imports, Sequence):
+            return None
+        pairs = (pair for pair in self.raw_imports if isinstance(pair, Sequence) and len(pair) == 2)
+        return tuple((str(origin), str(name)) for origin, name in pairs)
 
 
 class Cache:
@@ -131,7 +140,7 @@ def _raw(entry: Entry) -> list[Any]:
         entry.size,
         entry.digest,
         int(entry.admitted),
-        entry.imports,
+        entry.raw_imports,
         found,
         entry.asked,
         entry.statistics,
@@ -145,7 +154,7 @@ def _entry(raw: Sequence[Any], filename: str) -> Entry:
         int(size),
         str(digest),
         bool(admitted),
-        None if imports is None else tuple((str(origin), str(name)) for origin, name in imports),
+        imports,
         None if found is None else [_finding(item, filename) for item in found],
         {str(name): tuple(map(str, answer)) for name, answer in asked.items()},
         {str(name): int(count) for name, count in statistics.items()},

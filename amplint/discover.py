@@ -25,18 +25,25 @@ if TYPE_CHECKING:
 
 #: What a folder is searched for; a file that is named explicitly may be called anything.
 SUFFIXES = (".py", ".pyi")
-#: A pattern without a slash but at its end, an escape or blanks that git may or may not drop.
-_NAME_ONLY = re.compile(r"[^!#/\\\s\0][^/\\\s\0]*/?\Z")
+#: A relative path without anything that `normpath` would change.
+_PLAIN = re.compile(r"[^./][^/]*(?:/[^./][^/]*)*")
+#: A pattern that matches the files and folders of this name and no others.
+_NAME = re.compile(r"[\w.][\w.-]*\Z")
 
 
 @dataclass(frozen=True)
 class Discovery:
     """What the paths of a command line lead to."""
 
-    #: Each file once, sorted; relative paths are joined to the working directory.
-    files: list[Path] = field(default_factory=list)
+    #: Paths of the files, each once, sorted; relative ones are joined to the working directory.
+    names: list[str] = field(default_factory=list)
     #: Paths that do not exist, are neither file nor folder, or cannot be read; sorted by name.
     problems: list[SourceError] = field(default_factory=list)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files; making thousands of `Path`s takes longer than finding them."""
+        return [Path(name) for name in self.names]
 
 
 def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
@@ -70,14 +77,18 @@ def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
         walk.enter(shown, real)
     walk.follow_links()
     files = sorted((shown for _, _, shown in walk.files.values()), key=_posix)
-    return Discovery([Path(shown) for shown in files], sorted(walk.problems, key=str))
+    return Discovery(files, sorted(walk.problems, key=str))
 
 
-def display_name(path: Path, cwd: Path) -> str:
+def display_name(path: Path | str, cwd: Path) -> str:
     """The name a file is reported under: relative to `cwd`, if it was given so or lies below, else as given.
 
     Forward slashes, no leading `./`; undecodable bytes in names stay surrogates.
     """
+    shown = os.fspath(path)
+    start = os.path.join(cwd, "")
+    if shown.startswith(start) and _PLAIN.fullmatch(rest := _posix(shown[len(start) :])):
+        return rest
     shown = os.path.join(cwd, path)
     if shown == str(cwd):
         return "."
@@ -107,32 +118,18 @@ class IgnorePatterns:
         """Take `patterns`; they are compiled when they are first needed."""
         self._lines = [line for line in patterns if line.strip()]
         self._base = base
-        self._known_names: dict[tuple[str, bool], bool] = {}
 
     @cached_property
-    def _of_names(self) -> IgnorePatterns | None:
-        """The patterns that look at one name of a path only, unless others may undo what they decide."""
+    def _names(self) -> frozenset[str]:
+        """The patterns that are mere names, unless others may undo what they decide."""
         if any(line.lstrip().startswith("!") for line in self._lines):
-            return None
-        return IgnorePatterns([line for line in self._lines if _NAME_ONLY.match(line)], "")
+            return frozenset()
+        return frozenset(line for line in self._lines if _NAME.match(line))
 
     @cached_property
     def _others(self) -> IgnorePatterns:
-        """All but those of names."""
-        return IgnorePatterns([line for line in self._lines if not _NAME_ONLY.match(line)], self._base)
-
-    def _has_name(self, path: str, is_dir: bool) -> bool:
-        """Whether a name in a relative path is matched; most are met often."""
-        *above, last = path.lstrip("/").split("/")
-        return self._matches(last, is_dir) or any(self._matches(name, True) for name in above)
-
-    def _matches(self, name: str, is_dir: bool) -> bool:
-        key = (name, is_dir)
-        found = self._known_names.get(key)
-        if found is None:
-            spec = self._for_folders if is_dir else self._for_files
-            found = self._known_names[key] = bool(spec.check_file(name).include)
-        return found
+        """All but those that are mere names."""
+        return IgnorePatterns([line for line in self._lines if line not in self._names], self._base)
 
     @cached_property
     def _for_files(self) -> GitIgnoreSpec:
@@ -154,8 +151,8 @@ class IgnorePatterns:
         if not self._lines:
             return None
         inside = path[len(self._base) :] if _is_below(path, self._base) else f"\0/{os.path.basename(path)}"
-        if self._of_names is not None and self._of_names._lines:
-            if self._of_names._has_name(_posix(inside), is_dir):
+        if self._names:  # far cheaper than patterns, and most defaults are such
+            if not self._names.isdisjoint(_posix(inside).split("/")):
                 return True
             return self._others.decide(path, is_dir=is_dir)
         return (self._for_folders if is_dir else self._for_files).check_file(inside).include

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ def run(
     if stdin is not None:
         return _run_one(stdin, settings, rules, fix)
     found = discover(paths, settings, base)
-    files = [_File(path, display_name(path, base)) for path in found.files]
+    files = [_File(path, display_name(path, base)) for path in found.names]
     job = _Job(settings, rules, fix, jobs, _open_cache(settings, rules, base) if use_cache else None)
     job.result.problems.extend(found.problems)
     job.run(files, progress, base)
@@ -115,7 +116,7 @@ def run_text(
 
 def _run_one(source: Source, settings: Settings, rules: Sequence[Rule], fix: FixMode) -> RunResult:
     job = _Job(settings, rules, fix, 1, None)
-    file = _File(source.path or Path(source.filename), source.filename, source)
+    file = _File(str(source.path or source.filename), source.filename, source)
     job.run([file], None)
     return job.finish()
 
@@ -124,7 +125,7 @@ def _run_one(source: Source, settings: Settings, rules: Sequence[Rule], fix: Fix
 class _File:
     """One file of a run and what is known of it so far."""
 
-    path: Path
+    where: str
     name: str
     #: Set for standard input only: other files are read where they are worked on.
     source: Source | None = None
@@ -132,6 +133,17 @@ class _File:
     size: int = 0
     extract: Extract | None = None
     entry: Entry | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self.where)
+
+    @property
+    def imports(self) -> tuple[tuple[str, str], ...]:
+        """What it imports, see `Extract`; nothing when it cannot be parsed."""
+        known = self.entry if self.entry is not None else self.extract
+        return (known and known.imports) or ()
 
 
 class _Job:
@@ -156,9 +168,8 @@ class _Job:
 
         self.result.files = len(files)
         self._extract(files)
-        known = [(f.name, f.extract.imports) for f in files if f.extract is not None]
         folder = "" if base is None else base.absolute().as_posix()
-        project = Project((ModuleIndex(name, imports or ()) for name, imports in known), folder)
+        project = Project((ModuleIndex(file.name, file.imports) for file in files), folder)
         todo = []
         done = 0
         for file in files:
@@ -204,22 +215,22 @@ class _Job:
     def _look_up(self, file: _File) -> None:
         """Take the extract from the cache when the file is the one that was seen."""
         try:
-            status = file.path.stat()
+            status = os.stat(file.where)
         except OSError:
             return
         file.modified, file.size = status.st_mtime_ns, status.st_size
         if self._cache is None:
             return
-        entry = self._cache.get(str(file.path), file.name)
+        entry = self._cache.get(file.where, file.name)
         if entry is None:
             return
         if (entry.modified, entry.size) != (file.modified, file.size):
             if entry.size != file.size or not _has_digest(file.path, entry.digest):
                 return
             entry.modified = file.modified
-            self._cache.put(str(file.path), entry)
+            self._cache.put(file.where, entry)
         file.entry = entry
-        file.extract = Extract(file.name, entry.digest, entry.admitted, entry.imports)
+        file.extract = Extract(file.name, entry.digest, entry.admitted)
 
     def _extracts(self, files: list[_File]) -> Iterator[Extract]:
         workers = self._workers(files)
@@ -229,8 +240,8 @@ class _Job:
             return
         from amplint import pool
 
-        items = [(str(file.path), file.name) for file in files]
-        sizes = {str(file.path): file.size for file in files}
+        items = [(file.where, file.name) for file in files]
+        sizes = {file.where: file.size for file in files}
         todo = pool.batches(items, lambda item: sizes[item[0]])
         for made in pool.run_batches(
             _extract_batch, todo, workers=workers, initializer=_start_worker, arguments=(self.settings, ())
@@ -261,7 +272,8 @@ class _Job:
                 self._keep(not_text(seen.error, file.path, self.settings, self.rules))
             return True
         if not seen.admitted:
-            self._remember(file, Outcome(Source(file.name, file.path, b"", "")))
+            if file.entry is None:
+                self._remember(file, Outcome(Source(file.name, None, b"", "")))
             return True
         entry = file.entry
         if entry is None or entry.findings is None:
@@ -291,8 +303,8 @@ class _Job:
         from amplint import pool
 
         by_name = {file.name: file for file in files}
-        items = [(str(file.path), file.name) for file in files]
-        sizes = {str(file.path): file.size for file in files}
+        items = [(file.where, file.name) for file in files]
+        sizes = {file.where: file.size for file in files}
         todo = pool.batches(items, lambda item: sizes[item[0]])
         for made in pool.run_batches(
             _check_batch,
@@ -351,8 +363,6 @@ class _Job:
             return
         if outcome.source.data and digest(outcome.source.data) != seen.digest:
             return  # it changed between the phases
-        if file.entry is not None and not seen.admitted:
-            return
         from amplint.cache import Entry
 
         findings = None if "until=" in outcome.source.text else outcome.findings
@@ -361,12 +371,12 @@ class _Job:
             file.size,
             seen.digest,
             seen.admitted,
-            seen.imports,
+            seen.imports if file.entry is None else file.entry.raw_imports,
             findings,
             outcome.asked,
             outcome.statistics,
         )
-        self._cache.put(str(file.path), entry)
+        self._cache.put(file.where, entry)
 
 
 def _outcome(

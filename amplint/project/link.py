@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from amplint.project.resolve import Resolution, Resolver
 
@@ -26,13 +27,17 @@ class Project:
 
         Names of files are posix paths, absolute or relative to `folder`; "" where it is not known.
         """
-        self._imports = {module.filename: module.imports for module in modules}
+        self._modules = modules
         self._folder = folder
         self._resolver: Resolver | None = None
         self._asked: dict[str, tuple[str, ...]] = {}
 
+    @cached_property
+    def _imports(self) -> dict[str, Sequence[tuple[str, str]]]:
+        return {module.filename: module.imports for module in self._modules}
+
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_resolver": None, "_asked": {}}
+        return {"_imports": self._imports, "_folder": self._folder, "_resolver": None, "_asked": {}}
 
     def record(self) -> dict[str, tuple[str, ...]]:
         """A dictionary in which every later question about one file is noted with its answer."""
