@@ -32,7 +32,7 @@ from amplint.finding import (
 )
 
 #: Change it when the meaning of an entry changes.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(slots=True)
@@ -43,8 +43,9 @@ class Entry:
     size: int
     digest: str
     admitted: bool
-    #: As `imports` or as they were read: thousands of them, and few runs ask.
-    raw_imports: object
+    #: A line for each name that the file imports, with the module before it; None when it cannot be parsed. Lines, for
+    #: a tree has tens of thousands of them and few runs ask.
+    import_lines: str | None
     #: None when the file was not checked (or its findings depend on the day).
     findings: list[Finding] | None = None
     asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -52,11 +53,16 @@ class Entry:
 
     @property
     def imports(self) -> tuple[tuple[str, str], ...] | None:
-        """What the file imports, see `work.Extract`; None when it could not be parsed."""
-        if not isinstance(self.raw_imports, Sequence):
+        """What the file imports, see `work.Extract`."""
+        if self.import_lines is None:
             return None
-        pairs = (pair for pair in self.raw_imports if isinstance(pair, Sequence) and len(pair) == 2)
-        return tuple((str(origin), str(name)) for origin, name in pairs)
+        pairs = (line.partition(" ") for line in self.import_lines.splitlines())
+        return tuple((origin, name) for origin, _, name in pairs)
+
+
+def import_lines(imports: Iterable[tuple[str, str]] | None) -> str | None:
+    """What `Entry.imports` is made of."""
+    return None if imports is None else "\n".join(f"{origin} {name}" for origin, name in imports)
 
 
 class Cache:
@@ -140,7 +146,7 @@ def _raw(entry: Entry) -> list[Any]:
         entry.size,
         entry.digest,
         int(entry.admitted),
-        entry.raw_imports,
+        entry.import_lines,
         found,
         entry.asked,
         entry.statistics,
@@ -154,7 +160,7 @@ def _entry(raw: Sequence[Any], filename: str) -> Entry:
         int(size),
         str(digest),
         bool(admitted),
-        imports,
+        None if imports is None else str(imports),
         None if found is None else [_finding(item, filename) for item in found],
         {str(name): tuple(map(str, answer)) for name, answer in asked.items()},
         {str(name): int(count) for name, count in statistics.items()},

@@ -363,7 +363,7 @@ class _Job:
             return
         if outcome.source.data and digest(outcome.source.data) != seen.digest:
             return  # it changed between the phases
-        from amplint.cache import Entry
+        from amplint.cache import Entry, import_lines
 
         findings = None if "until=" in outcome.source.text else outcome.findings
         entry = Entry(
@@ -371,7 +371,7 @@ class _Job:
             file.size,
             seen.digest,
             seen.admitted,
-            seen.imports if file.entry is None else file.entry.raw_imports,
+            import_lines(seen.imports) if file.entry is None else file.entry.import_lines,
             findings,
             outcome.asked,
             outcome.statistics,
