@@ -111,7 +111,15 @@ def test_the_readme_lists_every_rule_and_no_other():
 
 
 @pytest.mark.parametrize(
-    "file", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "docs/json.md"]
+    "file",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/configuration.md",
+        "docs/json.md",
+        "docs/performance.md",
+    ],
 )
 def test_links_to_files_lead_somewhere(file):
     path = ROOT / file
