@@ -1,21 +1,27 @@
-"""What observing a training run costs: time per step and waits for the device.
+"""What observing a training run costs: time per step, and waits for the device.
 
-    python benchmarks/verifier_cost.py [--steps 60] [--pairs 15] [--width 256] [--batch 4] [--json FILE]
+    python benchmarks/verifier_cost.py [--pairs 16] [--steps 50] [--width 256] [--batch 4] [--json FILE]
 
-A transformer of 12 layers is trained on the CPU in float16 with a GradScaler. Stretches of steps alternate between
-observed and not observed; each pair gives a ratio of process CPU times, and the median of the ratios is reported with
-its quartiles. Beside it stands the CPU time spent inside the verifier's handlers, in steps that include a close one.
+A transformer of 12 layers is trained on one CPU thread, in float16 with a GradScaler. Stretches of steps without (A)
+and with the verifier (B) alternate as A B B A A B B A ..., so that a machine that slows down or speeds up favours
+neither. Each pair of neighbours gives one ratio of CPU times of the process, B / A; reported are the median of the
+ratios and an interval around it by the sign test, which assumes nothing about their distribution. An observed stretch
+of 50 steps holds one close one, as `amplint run` has by default, and begins after the first steps, which are close once
+per run. What two neighbouring stretches without the verifier differ by shows how much of the figure is noise.
 
-Waits are counted by an op-level mode as calls that bring a value of the device to the host (`item`, `tolist` through a
-copy, `nonzero`), in runs of the same steps with and without the verifier; the copy every 20 steps is told apart.
+Waits of the host for the device are counted exactly, by the simulated NPU in a process of its own, in steps that are
+not close: with the verifier, without it, and what remains after its one copy every 20 steps, which must be nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import math
 import os
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,13 +31,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from amplint.runtime import verify
 
-WAITS = ("aten._local_scalar_dense", "aten.nonzero", "aten.is_nonzero", "aten.equal")
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = 12
+#: The first steps of a run are close ones.
+WARM_UP = 4
+#: The verifier copies what it noted once in so many steps.
+COPY_EVERY = 20
 
 
 class Block(nn.Module):
@@ -55,24 +65,25 @@ class Block(nn.Module):
 class Loop:
     """A training loop that can be run a stretch at a time."""
 
-    def __init__(self, width: int, batch: int) -> None:
+    def __init__(self, width: int, batch: int, device: str = "cpu") -> None:
         torch.manual_seed(0)
+        self.device = device
         self.model = nn.Sequential(
             nn.Embedding(256, width),
-            *(Block(width) for _ in range(12)),
+            *(Block(width) for _ in range(LAYERS)),
             nn.LayerNorm(width),
             nn.Linear(width, 256),
-        )
+        ).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        self.scaler = torch.amp.GradScaler(device, init_scale=1024.0)
         self.batch = batch
 
     def run(self, steps: int) -> None:
         """Train for some steps."""
         for _ in range(steps):
             self.optimizer.zero_grad()
-            tokens = torch.randint(256, (self.batch, 33))
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            tokens = torch.randint(256, (self.batch, 33)).to(self.device)
+            with torch.autocast(self.device, dtype=torch.float16):
                 logits = self.model(tokens[:, :-1])
             loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
             self.scaler.scale(loss).backward()
@@ -82,52 +93,69 @@ class Loop:
             self.scaler.update()
 
 
-class Counter(TorchDispatchMode):
-    """Counts calls that make the host wait for a value, and bulk copies of the verifier."""
+def stretch(loop: Loop, steps: int, observed: bool) -> tuple[float, float]:
+    """CPU seconds of the process and seconds of the clock of one stretch, after a few steps that are not timed."""
+    verifier = verify.Verifier(models=(loop.model,))
+    if observed:
+        verifier.start()
+    try:
+        loop.run(WARM_UP)
+        gc.collect()
+        cpu, clock = time.process_time(), time.perf_counter()
+        loop.run(steps)
+        return time.process_time() - cpu, time.perf_counter() - clock
+    finally:
+        if observed:
+            verifier.close()
+            if verifier.findings:
+                raise SystemExit(f"the loop has findings: {[each.code for each in verifier.findings]}")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = 0
-        self.ops = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count, then run the op."""
-        self.ops += 1
-        self.waits += str(func).startswith(WAITS)
-        return func(*args, **(kwargs or {}))
+def median_and_interval(values: list[float], coverage: float = 0.95) -> tuple[float, float, float, float]:
+    """Median, both ends of its interval by the sign test, and the interval's coverage.
 
-
-def seconds(loop: Loop, steps: int) -> float:
-    """Process CPU seconds of a stretch."""
-    begin = time.process_time()
-    loop.run(steps)
-    return time.process_time() - begin
+    The interval is the narrowest pair of order statistics that covers at least `coverage`; few values may not
+    get there, and then it is that of the smallest and the largest.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    cut, outside = 0, 2 * 0.5**count
+    tail = outside
+    while cut + 1 < count // 2:
+        tail += 2 * math.comb(count, cut + 1) * 0.5**count
+        if tail > 1 - coverage:
+            break
+        cut, outside = cut + 1, tail
+    return statistics.median(ordered), ordered[cut], ordered[count - 1 - cut], 1 - outside
 
 
 def cost(loop: Loop, steps: int, pairs: int) -> dict[str, float]:
-    """Ratios of neighbouring stretches, and what the unobserved ones differ by among themselves."""
-    ratios, noise, base = [], [], []
-    loop.run(2 * steps)
-    before = seconds(loop, steps)
-    for _ in range(pairs):
-        observed = verify.Verifier(models=(loop.model,))
-        observed.start()
-        loop.run(4)  # the first steps are looked at closely; that is paid once per run
-        during = seconds(loop, steps)
-        observed.close()
-        after = seconds(loop, steps)
-        ratios.append(during / ((before + after) / 2))
-        noise.append(after / before)
-        base.append(after)
-        before = after
-    quartiles = statistics.quantiles(ratios, n=4)
-    return {
-        "step_ms": statistics.median(base) / steps * 1000,
-        "added_percent": (statistics.median(ratios) - 1) * 100,
-        "lower_quartile": (quartiles[0] - 1) * 100,
-        "upper_quartile": (quartiles[2] - 1) * 100,
-        "noise_percent": (statistics.median(noise) - 1) * 100,
-    }
+    """What the verifier adds to a step, in percent."""
+    stretch(loop, steps, observed=False)
+    stretch(loop, WARM_UP, observed=True)
+    taken: list[tuple[bool, float, float]] = []
+    for number in range(pairs):
+        for observed in (False, True) if number % 2 == 0 else (True, False):
+            taken.append((observed, *stretch(loop, steps, observed)))
+    result: dict[str, float] = {}
+    for name, index in (("cpu", 1), ("clock", 2)):
+        times = [(each[0], each[index]) for each in taken]
+        ratios = []
+        for number in range(pairs):
+            pair = dict(times[2 * number : 2 * number + 2])
+            ratios.append((pair[True] / pair[False] - 1) * 100)
+        middle, low, high, covered = median_and_interval(ratios)
+        result[f"added_{name}_percent"] = middle
+        result[f"added_{name}_low"] = low
+        result[f"added_{name}_high"] = high
+        result["interval_coverage"] = covered
+        # A B B A A B B A: the A of one pair and of the next stand side by side at every second seam
+        neighbours = zip(times[1::2], times[2::2], strict=False)
+        noise = [abs(b / a - 1) * 100 for (one, a), (other, b) in neighbours if not one and not other]
+        result[f"noise_{name}_percent"] = statistics.median(noise) if noise else math.nan
+        result[f"step_{name}_ms"] = statistics.median(t for seen, t in times if not seen) / steps * 1000
+    result["pairs"] = pairs
+    return result
 
 
 class Timed(verify.Verifier):
@@ -146,7 +174,7 @@ def handlers(loop: Loop, steps: int) -> dict[str, float]:
     """Microseconds per step inside the verifier: less noisy than a difference, and free of what torch does."""
     observed = Timed(models=(loop.model,))
     observed.start()
-    loop.run(4)
+    loop.run(WARM_UP)
     observed.spent = 0
     begin = time.process_time()
     loop.run(steps)
@@ -158,41 +186,73 @@ def handlers(loop: Loop, steps: int) -> dict[str, float]:
     }
 
 
-def waits(loop: Loop, steps: int) -> dict[str, float]:
-    """Waits and ops per step, with and without the verifier, in steps that are not looked at closely."""
-    found = {}
+def count_waits(steps: int) -> dict[str, float]:
+    """Waits per step on the simulated NPU, which this process must have."""
+    from amplint import simnpu
+
+    loop = Loop(32, 2, "npu")
+    loop.run(WARM_UP)
+    result: dict[str, float] = {}
     for name in ("without", "with"):
-        observed = verify.Verifier(verify.Options(every=1 << 20), models=(loop.model,))
+        verifier = verify.Verifier(verify.Options(every=1 << 20), models=(loop.model,))
         if name == "with":
-            observed.start()
-            loop.run(20)
-        with Counter() as counter:
-            loop.run(steps)
+            verifier.start()
+            loop.run(COPY_EVERY)  # the close ones, and on to a step after a copy
+        simnpu.reset_counts()
+        loop.run(steps)
+        result[f"waits_{name}"] = simnpu.sync_count() / steps
+        result[f"operators_{name}"] = sum(simnpu.op_counts().values()) / steps
         if name == "with":
-            observed.close()
-        found[f"waits_{name}"] = counter.waits / steps
-        found[f"ops_{name}"] = counter.ops / steps
-    return found
+            verifier.close()
+    added = result["waits_with"] - result["waits_without"] - 1 / COPY_EVERY
+    result["waits_added_besides_copies"] = round(added, 9)
+    return result
+
+
+def waits(steps: int) -> dict[str, float]:
+    """`count_waits` in a process that has a simulated NPU."""
+    command = [sys.executable, "-W", "ignore", "-m", "amplint.simnpu", __file__, "--count-waits", str(steps)]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(ended.stderr)
+    counted: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return counted
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print; exit code 1 if the verifier waits for the device besides its copies."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=60, help="steps per stretch")
-    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--pairs", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=50, help="steps per stretch; 50 hold one close step")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--count-waits", type=int, metavar="STEPS", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.pairs < 1 or options.steps < 1:
+        parser.error("--pairs and --steps are 1 or more")
     torch.set_num_threads(1)
+    if options.count_waits:
+        print(json.dumps(count_waits(options.count_waits)))
+        return
+    result = waits(2 * COPY_EVERY)
     loop = Loop(options.width, options.batch)
-    result = {**cost(loop, options.steps, options.pairs), **handlers(loop, 50), **waits(loop, 20)}
+    result.update(cost(loop, options.steps, options.pairs))
+    result.update(handlers(loop, options.steps))
     for name, value in result.items():
-        print(f"{name:16} {value:10.3f}")
+        print(f"{name:28} {value:10.3f}")
+    print(
+        f"the verifier adds {result['added_cpu_percent']:.2f} % to a step ({result['added_cpu_low']:.2f} to"
+        f" {result['added_cpu_high']:.2f}, {result['interval_coverage']:.0%} by the sign test,"
+        f" {options.pairs} pairs) and {result['waits_added_besides_copies']:g} waits besides one per {COPY_EVERY} steps"
+    )
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
+    if result["waits_added_besides_copies"]:
+        raise SystemExit("the verifier waits for the device")
 
 
 if __name__ == "__main__":

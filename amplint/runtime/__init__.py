@@ -194,9 +194,9 @@ class autocast(torch.autocast):
 def is_autocast_enabled() -> bool:
     """Return whether autocast is on, in this thread, for the current accelerator.
 
-    ``torch.is_autocast_enabled()`` without an argument asks about CUDA on every machine, and so is False
-    inside a region on an NPU.  Naming the device is possible since 2.4; before, ``torch_npu`` has a function
-    of its own.
+    Before 2.14 ``torch.is_autocast_enabled()`` without an argument asks about CUDA on every machine, and so is
+    False inside a region on an NPU.  Naming the device is possible since 2.4; before, ``torch_npu`` has a
+    function of its own.
     """
     kind = device_type()
     if _autocast_state_takes_device():

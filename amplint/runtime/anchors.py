@@ -4,11 +4,12 @@ Classes and functions are patched once, while somebody observes, and put back af
 original with the arguments that came and return what it returned; what observers do is theirs to shield.
 """
 
+import contextlib
 import functools
 import os
 import sys
 import threading
-from typing import Any, Callable, List, Optional, Protocol, Set, Tuple, Type
+from typing import Any, Callable, Iterator, List, Optional, Protocol, Set, Tuple, Type
 
 import torch
 import torch.amp.autocast_mode
@@ -18,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 #: The class of all scalers.
 SCALER: Type[Any] = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+_HOOKED_IN = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 
 
@@ -88,6 +90,7 @@ def _install() -> None:
     _undo.append(register_optimizer_step_pre_hook(_before_optimizer_step).remove)
     _undo.append(register_optimizer_step_post_hook(_after_optimizer_step).remove)
     _replace(torch.optim.Optimizer, "__init__", _told_after(torch.optim.Optimizer.__init__, "optimizer_made"))
+    _hook_again()
 
 
 def _with_subclasses(cls: Type[Any]) -> List[Type[Any]]:
@@ -204,7 +207,8 @@ def _step(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) 
     step = _ScalerStep(scaler, optimizer)
     _steps.append(step)
     try:
-        result = original(scaler, *args, **kwargs)
+        with _seen_stepping(optimizer):
+            result = original(scaler, *args, **kwargs)
     finally:
         _steps.remove(step)
     _tell("scaler_stepped", scaler, optimizer, step.ran)
@@ -223,14 +227,59 @@ def _update(original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any
 
 
 def _before_optimizer_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    for step in _steps:
-        if step.optimizer is optimizer:
-            step.ran = True
+    if _steps:
+        _steps[-1].ran = True  # the scaler steps this optimizer, or one around it
     _tell("optimizer_stepping", optimizer, args, kwargs)
 
 
 def _after_optimizer_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     _tell("optimizer_stepped", optimizer)
+
+
+def _is_hooked(step: Any) -> bool:
+    """Whether this `step` of a class calls torch's hooks."""
+    code = getattr(step, "__code__", None)
+    return code is not None and code.co_name == "wrapper" and code.co_filename == _HOOKED_IN
+
+
+def _hook_again() -> None:
+    """Give optimizers their hooks back, which torch.compile takes from those of torch before 2.3."""
+    for cls in _with_subclasses(torch.optim.Optimizer):
+        step = vars(cls).get("step")
+        if getattr(step, "hooked", False) and not _is_hooked(step):
+            hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
+            hooked.hooked = True
+            _replace(cls, "step", hooked)
+
+
+@contextlib.contextmanager
+def _seen_stepping(optimizer: Any) -> Iterator[None]:
+    """Tell of steps of an optimizer that has no hooks: one that is none of torch's, or skips its `__init__`.
+
+    Only a call of `step` says whether the scaler stepped it or skipped the step.
+    """
+    own = getattr(optimizer, "__dict__", None)
+    original = getattr(optimizer, "step", None)
+    if own is None or not callable(original) or _is_hooked(getattr(type(optimizer), "step", None)):
+        yield
+        return
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        _before_optimizer_step(optimizer, args, kwargs)
+        result = original(*args, **kwargs)
+        _after_optimizer_step(optimizer, args, kwargs)
+        return result
+
+    before = own.get("step")
+    own["step"] = step
+    try:
+        yield
+    finally:
+        if own.get("step") is step:
+            if before is None:
+                del own["step"]
+            else:
+                own["step"] = before
 
 
 def _patch_zero_grad() -> None:
@@ -295,7 +344,7 @@ def _patch_backward() -> None:
 
 def _patch_autocast() -> None:
     cls = torch.amp.autocast_mode.autocast
-    enter = cls.__enter__
+    enter, leave = cls.__enter__, cls.__exit__
 
     @functools.wraps(enter)
     def entered(self: Any) -> Any:
@@ -304,7 +353,14 @@ def _patch_autocast() -> None:
             _tell("region_entered", self)
         return result
 
+    @functools.wraps(leave)
+    def left(self: Any, *args: Any) -> Any:
+        if getattr(self, "device", None) == "cpu" and getattr(self, "_enabled", False):
+            _tell("region_left", self)
+        return leave(self, *args)
+
     _replace(cls, "__enter__", entered)
+    _replace(cls, "__exit__", left)
 
 
 def _patch_compile() -> None:
@@ -316,7 +372,10 @@ def _patch_compile() -> None:
     def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(model, torch.nn.Module):
             _tell("function_compiled")
-        return original(model, *args, **kwargs)
+        compiled = original(model, *args, **kwargs)
+        if _observers:
+            _hook_again()
+        return compiled
 
     _replace(torch, "compile", compile)
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from amplint.runtime.context import Run
 from amplint.runtime.history import FirstNonFinite
 from amplint.runtime.place import Site, here
-from amplint.runtime.precision import PrecisionWatch
+from amplint.runtime.precision import PrecisionWatch, autocast_is_on
 from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -147,7 +147,8 @@ class ForwardCloseup:
         low = bool(own & set(_HALF))
         if not own:
             given = args[0] if args else None
-            low = isinstance(given, torch.Tensor) and given.dtype in _HALF and not _autocast_is_on(given)
+            if isinstance(given, torch.Tensor) and given.dtype in _HALF:
+                low = not autocast_is_on(given.device.type)
         if low:
             kind = str(next(iter(own & set(_HALF)), result.dtype)).rpartition(".")[2]
             self._run.report(
@@ -164,7 +165,7 @@ class ForwardCloseup:
             return
         if given.dtype not in _HALF or result.dtype not in _HALF or not torch.is_grad_enabled():
             return
-        if given.device.type == "cpu" and _autocast_is_on(given):
+        if given.device.type == "cpu" and autocast_is_on("cpu"):
             return  # CPU autocast, unlike the others', leaves softmax in half precision
         kind = str(result.dtype).rpartition(".")[2]
         self._run.report(
@@ -397,8 +398,9 @@ class StepCloseup:
         name, module, _, _ = named[-worst[1]]
         self._run.report(
             "RUN201",
-            f"{zeros / total:.0%} of the gradients' elements are exactly 0 and {below:.0%} of the others lie below"
-            f" the normal range of float16 times the scale: they underflow, first in {name or 'an unnamed parameter'}",
+            f"{zeros / total:.0%} of the gradients' elements are exactly 0 and {below:.0%} of the others, times the"
+            f" loss scale, lie below the normal range of float16: they underflow, most of all in"
+            f" {name or 'an unnamed parameter'}",
             site,
             first,
             subject=index,
@@ -444,10 +446,3 @@ def _is_compiling() -> bool:
     compiler = getattr(torch, "compiler", None)
     is_compiling = getattr(compiler, "is_compiling", None)
     return bool(is_compiling()) if is_compiling is not None else False
-
-
-def _autocast_is_on(tensor: torch.Tensor) -> bool:
-    kind = tensor.device.type
-    if hasattr(torch, "get_autocast_dtype"):
-        return bool(torch.is_autocast_enabled(kind))
-    return bool(torch.is_autocast_cpu_enabled() if kind == "cpu" else torch.is_autocast_enabled())

@@ -119,7 +119,7 @@ class Run:
         function(*arguments)
 
     def put(self, value: torch.Tensor, kind: str, tracked: TrackedOptimizer) -> None:
-        """Note a value of the coming step of an optimizer: `loss` or `norm`."""
+        """Note a value of the coming step of an optimizer, such as its `norm`."""
         self.log.put(value, (kind, tracked.index, tracked.attempts))
 
     def report(
@@ -172,7 +172,7 @@ class Run:
             handler(tracked, own, skipped, step)
         tracked.attempts += 1
         tracked.consume()
-        tracked.marks = tracked.mark()
+        tracked.marks = tracked.brief_mark()
         if tracked.attempts > self.step:
             self.step = tracked.attempts
             if self.step % min(self.options.every, _COPY_EVERY) == 0:
@@ -198,7 +198,7 @@ class Run:
         for tag, value in self.log.drain():
             kind = tag[0]
             if kind == "loss":
-                self._row(tag[1], tag[2]).losses.append(value)
+                self._row(*tag[1]).losses.append(value)
             elif kind == "norm":
                 self._row(tag[1], tag[2]).norm = value
             elif kind == "scale":

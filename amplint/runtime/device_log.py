@@ -11,6 +11,9 @@ import torch
 #: Values per block of a buffer; a block is made when the last one is full.
 _BLOCK = 256
 
+#: Values that wait at most, per device; those of a run that never steps an optimizer would pile up.
+MOST = 1 << 16
+
 #: What a value is, for whoever put it there.
 Tag = Tuple[Any, ...]
 
@@ -55,6 +58,8 @@ class DeviceLog:
         buffer = self._buffers.get(value.device)
         if buffer is None:
             buffer = self._buffers[value.device] = _Buffer(value.device)
+        if len(buffer.tags) >= MOST:
+            return
         buffer.put(value.detach() if value.requires_grad else value, tag)
 
     def drain(self) -> List[Tuple[Tag, float]]:

@@ -13,6 +13,7 @@ from typing import Any, Deque, Dict, List, Optional, Tuple
 import torch
 
 from amplint.runtime.context import Run
+from amplint.runtime.device_log import MOST
 from amplint.runtime.place import Site
 from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
 
@@ -53,12 +54,17 @@ class HistoryWatch:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._scales: Dict[int, _Scale] = {}
-        self._pending: List[Tuple[torch.Tensor, Any]] = []
+        #: Losses that were not differentiated yet; of those that never are, the last few.
+        self._pending: Deque[torch.Tensor] = deque(maxlen=64)
+        #: Losses since the last copy: [optimizer, step], and the optimizers that their gradients reached.
+        self._unclaimed: List[Tuple[List[int], List[TrackedOptimizer]]] = []
         self._bad_losses: Dict[int, int] = {}
         self._last_bad: Dict[int, int] = {}
         self._sites: Dict[int, Optional[Site]] = {}
         run.on_value("scale", self._judge_scale)
         run.on_value("loss", self._judge_loss)
+        run.on_step(self._step)
+        run.on_drained(self._unclaimed.clear)
 
     # ----------------------------------------------------------------------------------------------- losses
 
@@ -67,24 +73,41 @@ class HistoryWatch:
         if not self._run.registry.scaler(scaler).enabled:
             return
         for each in [outputs] if isinstance(outputs, torch.Tensor) else ():
-            self._pending.append((each.detach(), True))
+            self._pending.append(each.detach())
 
     def backward_begins(self, roots: Any, gradients: Any) -> None:
         """A loss that no scaler scaled."""
         if not self._pending and isinstance(roots, torch.Tensor) and gradients is None:
-            self._pending.append((roots.detach(), False))
+            self._pending.append(roots.detach())
 
     def backward_ended(self) -> None:
-        """Note the losses for the optimizer whose step comes first."""
-        losses, self._pending = self._pending, []
-        if not self._run.touched:
+        """Note the losses, which belong to the optimizer that is stepped next."""
+        losses = list(self._pending)
+        self._pending.clear()
+        touched = self._run.touched
+        if not touched or len(self._unclaimed) >= MOST:
             return
-        tracked = min(self._run.touched, key=lambda each: (each.attempts, each.index))
-        self._sites[tracked.index] = tracked.backward_site
-        for loss, _ in losses:
-            self._run.put(loss, "loss", tracked)
+        likely = min(touched, key=lambda each: (each.attempts, each.index))
+        self._sites.setdefault(likely.index, likely.backward_site)
+        for loss in losses:
+            owner = [likely.index, likely.attempts]
+            self._unclaimed.append((owner, touched))
+            self._run.log.put(loss, ("loss", owner))
 
-    def _judge_loss(self, value: float, index: int, step: int) -> None:
+    def _step(
+        self, tracked: TrackedOptimizer, own: Optional[TrackedScaler], skipped: bool, step: int
+    ) -> None:
+        rest = []
+        for owner, touched in self._unclaimed:
+            if tracked in touched:
+                owner[:] = tracked.index, step
+                self._sites[tracked.index] = tracked.backward_site
+            else:
+                rest.append((owner, touched))
+        self._unclaimed[:] = rest
+
+    def _judge_loss(self, value: float, owner: List[int]) -> None:
+        index, step = owner
         if math.isfinite(value):
             self._bad_losses[index] = 0
             return

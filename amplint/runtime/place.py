@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import re
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ _LIBRARIES = tuple(
         }
     )
 )
+
+#: Folders that packages are installed to: besides those of this interpreter those of the user, of the system
+#: under a virtual environment, and of PYTHONPATH.
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 _SKIPPED, _LIBRARY, _USER = range(3)
 #: Frames to look at; what calls deeper than this is reported at the nearest library.
@@ -106,7 +111,7 @@ def _kind(filename: str) -> int:
     path = os.path.abspath(filename)
     if path.startswith((_OURS, _TORCH)):
         return _SKIPPED
-    return _LIBRARY if path.startswith(_LIBRARIES) else _USER
+    return _LIBRARY if path.startswith(_LIBRARIES) or _INSTALLED.search(path) else _USER
 
 
 def _row(code: CodeType, instruction: int) -> int:

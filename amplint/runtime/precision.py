@@ -1,5 +1,6 @@
 """Dtypes that a run computes in: of losses, parameters and optimizer state, and whether autocast took effect."""
 
+import re
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
@@ -11,6 +12,14 @@ from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
 _HALF = (torch.float16, torch.bfloat16)
 #: What the backward nodes of losses are called that autocast computes in float32.
 _LOSS_NODES = ("MseLoss", "NllLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")
+#: Backward nodes of operators that autocast computes in float32 on CUDA and NPU, and not on the CPU; of a compiled
+#: function nobody knows.
+_FLOAT32_ELSEWHERE = re.compile(
+    "(Acos|Asin|Cdist|Cosh|Cumprod|Cumsum|Dist|Erfinv|Exp|Expm1|Log|Log10|Log1P|Log2|LogSoftmax|NativeGroupNorm"
+    "|NativeLayerNorm|Norm|Pow|Prod|Reciprocal|Renorm|Rsqrt|Sinh|Softmax|Softplus|Sum|Tan|CompiledFunction)Backward"
+)
+#: Those whose result is in half precision whatever their operands are computed in.
+_PRODUCTS = ("Addmm", "Addmv", "Baddbmm", "Bmm", "Convolution", "Linear", "Mm", "Mv", "ScaledDotProduct")
 #: Optimizer state that makes up for the rounding of half weights.
 _COMPENSATION = ("master", "kahan", "shift", "compensation", "lo_", "residual")
 
@@ -28,6 +37,10 @@ class PrecisionWatch:
         self._half_without_scaler: Dict[TrackedOptimizer, int] = {}
         self._looked_at_state: Set[TrackedOptimizer] = set()
         self._marks: Dict[TrackedOptimizer, List[Any]] = {}
+        #: Optimizers whose gradients nobody wrote to before the clip that is under way.
+        self._clean: List[TrackedOptimizer] = []
+        #: Number of the backward node that comes after the last region of the CPU.
+        self._left = 0
         run.on_step(self._step)
 
     # ------------------------------------------------------------------------------------------- regions
@@ -37,6 +50,11 @@ class PrecisionWatch:
         key = (region.device, region.fast_dtype)
         if key not in self.regions and torch.is_grad_enabled():
             self.regions[key] = here()
+
+    def region_left(self, region: Any) -> None:
+        """A region of the CPU ends: what comes after this is computed outside of it."""
+        if torch.is_grad_enabled():
+            self._left = _next_node()
 
     def region_disabled_itself(self, region: Any) -> None:
         """Autocast was to be on, and is not: the device is missing, or lacks the dtype."""
@@ -111,6 +129,8 @@ class PrecisionWatch:
 
     def _loss(self, loss: torch.Tensor, site: Optional[Site]) -> None:
         kind = str(loss.dtype).rpartition(".")[2]
+        if loss.device.type == "cpu" and self._is_within(loss) and _is_float32_elsewhere(loss.grad_fn):
+            return
         outside = _is_loss_function(loss.grad_fn)
         where = "outside the autocast region " if outside else ""
         self._run.report(
@@ -121,11 +141,27 @@ class PrecisionWatch:
             subject="loss",
         )
 
+    def _is_within(self, loss: torch.Tensor) -> bool:
+        """Whether a loss was computed in a region of the CPU."""
+        number = getattr(loss.grad_fn, "_sequence_nr", None)
+        return autocast_is_on("cpu") or number is None or number() < self._left
+
     def backward_ended(self) -> None:
         """Remember the gradients of a loss that was not scaled, to see whether somebody scales by hand."""
         for tracked in self._run.touched:
             if not tracked.scaled:
-                self._marks[tracked] = tracked.mark()
+                self._marks[tracked] = tracked.marks
+
+    def clipping(self, name: str, parameters: Any) -> None:
+        """A clip writes to gradients too, and is no scaling by hand."""
+        self._clean = []
+        if any(dtype == torch.float16 for _, dtype in self.regions):
+            self._clean = [each for each, marks in self._marks.items() if marks == each.brief_mark()]
+
+    def clipped(self, name: str, parameters: Any, result: Any) -> None:
+        """Remember what it wrote."""
+        for tracked in self._clean:
+            self._marks[tracked] = tracked.brief_mark()
 
     # ---------------------------------------------------------------------------------------- parameters
 
@@ -221,7 +257,7 @@ class PrecisionWatch:
             return
         if any(each.disabled_itself for each in self._run.registry.scalers()):
             return  # AMP105 says it
-        if self._marks.get(tracked) != tracked.marks or tracked.marks != tracked.mark():
+        if self._marks.get(tracked) != tracked.marks or tracked.is_written_by_hand():
             return  # the gradients were written to: perhaps scaled by hand
         self._half_without_scaler[tracked] = self._half_without_scaler.get(tracked, 0) + 1
         if self._half_without_scaler[tracked] == 2:
@@ -239,6 +275,33 @@ class PrecisionWatch:
             self._run.names.give_up_on([parameter])
         name, module, _ = self._run.names.parameter(parameter)
         return name, module
+
+
+def autocast_is_on(device: str) -> bool:
+    """Whether autocast is on for a type of device, in this thread."""
+    if hasattr(torch, "get_autocast_dtype"):  # since 2.4
+        return bool(torch.is_autocast_enabled(device))
+    return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())
+
+
+def _next_node() -> int:
+    """The number that autograd gives the next node of this thread; a large one where it does not say."""
+    number = getattr(torch._C._autograd, "_get_sequence_nr", None)
+    return int(number()) if number is not None else 1 << 62
+
+
+def _is_float32_elsewhere(node: Any) -> bool:
+    """Whether autocast of another device would have computed what leads to this value in float32."""
+    waiting, seen = [node] if node is not None else [], 0
+    while waiting and seen < 64:
+        node = waiting.pop()
+        seen += 1
+        name = type(node).__name__
+        if _FLOAT32_ELSEWHERE.match(name):
+            return True
+        if not name.startswith(_PRODUCTS):
+            waiting.extend(each for each, _ in node.next_functions if each is not None)
+    return False
 
 
 def _is_loss_function(node: Any) -> bool:

@@ -24,6 +24,9 @@ class ProtocolWatch:
         self._before: Dict[TrackedOptimizer, List[Any]] = {}
         self._backward_site: Optional[Site] = None
         self._by_hand: Dict[TrackedOptimizer, bool] = {}
+        self._unscaling_site: Optional[Site] = None
+        #: The clip of scaled gradients that no optimizer holds the parameters of.
+        self._stray_clip: Optional[Tuple[str, Optional[Site], Optional[Site]]] = None
 
     # -------------------------------------------------------------------------------- scale and backward
 
@@ -41,14 +44,16 @@ class ProtocolWatch:
     def backward_begins(self, roots: Any, gradients: Any) -> None:
         """Note the state of all gradients."""
         self._fired.clear()
+        self._stray_clip = None
         self._backward_site = here()
         self._before = {}
+        self._run.registry.refresh()
         for tracked in self._run.registry.optimizers():
             marks = tracked.mark()
             self._before[tracked] = marks
             if not any(marks):
                 tracked.fresh()
-            self._by_hand[tracked] = bool(tracked.marks) and marks != tracked.marks
+            self._by_hand[tracked] = bool(tracked.marks) and tracked.brief(marks) != tracked.marks
 
     def backward_ended(self) -> None:
         """See which optimizers got gradients, and whether they are scaled."""
@@ -59,7 +64,7 @@ class ProtocolWatch:
             if after == before:
                 continue
             touched.append(tracked)
-            tracked.marks = after
+            tracked.marks = tracked.brief(after)
             tracked.backward_site = site
             tracked.consumed = False
             tracked.zeroed_at = None
@@ -77,17 +82,22 @@ class ProtocolWatch:
 
     def zeroed(self, owner: Any) -> None:
         """Gradients of an optimizer or of a module were cleared."""
+        known = self._run.registry.optimizers()
         if isinstance(owner, torch.optim.Optimizer):
-            cleared = [self._run.registry.optimizer(owner)]
+            tracked = self._run.registry.optimizer(owner)
+            cleared, keys = [tracked], set()
+            if len(known) > 1:  # others may have been made for the same parameters
+                keys = {id(each) for each in tracked.parameters()}
         else:
-            keys = {id(each) for each in owner.parameters()}
-            cleared = [each for each in self._run.registry.optimizers() if each.owned_within(keys)]
+            cleared, keys = [], {id(each) for each in owner.parameters()}
+        if keys:
+            cleared += [each for each in known if each not in cleared and each.owned_within(keys)]
         for tracked in cleared:
             had_gradients = bool(tracked.scaled or tracked.has_plain) and not tracked.consumed
             tracked.fresh()
             if had_gradients:
                 tracked.zeroed_at = here()
-            tracked.marks = tracked.mark()
+            tracked.marks = tracked.brief_mark()
 
     # ---------------------------------------------------------------------------------- unscale and clip
 
@@ -96,7 +106,7 @@ class ProtocolWatch:
         own, tracked = self._both(scaler, optimizer)
         if not own.enabled:
             return
-        site = here()
+        self._unscaling_site = site = here()
         if tracked in own.stepped:
             if tracked.consumed:
                 self._report(
@@ -137,46 +147,58 @@ class ProtocolWatch:
         own, tracked = self._both(scaler, optimizer)
         if not own.enabled:
             return
-        site = here()
+        site = tracked.step_site if within_step else self._unscaling_site
         own.unscaled[tracked] = site
+        tracked.notice_new_gradients()
         tracked.is_unscaled = True
         tracked.unscaled_at = site
-        tracked.marks = tracked.mark()
+        tracked.marks = tracked.brief_mark()
 
     def clipping(self, name: str, parameters: Any) -> None:
         """Gradients are about to be clipped."""
         clipped = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters or ())
-        site = here()
+        if self._fired and not self._run.touched:
+            self._stray_clip = (name, here(), self._backward_site)
         for tracked in self._run.registry.optimizers():
             if not (tracked.is_scaled or tracked.consumed_by_scaler) or not tracked.owns(clipped):
                 continue
-            if tracked.is_scaled and not tracked.consumed:
-                scaler = next(iter(tracked.scaled))
-                first = next(iter(tracked.scaled[scaler].values()))
-                self._report(
-                    "AMP201",
-                    f"{name} clips gradients that are still multiplied by the loss scale: the norm that reaches"
-                    " step() depends on the scale; call unscale_ for the optimizer before it",
-                    tracked,
-                    site,
-                    trace=[(first, "the scaled loss is differentiated here")],
-                )
+            tracked.notice_new_gradients()
+            if tracked.is_scaled and tracked.is_written_by_hand():
+                tracked.is_by_hand = True
+            elif tracked.is_scaled and not tracked.consumed:
+                if tracked.clip is None:  # a mistake if this optimizer is stepped before they are cleared
+                    tracked.clip = (name, here(), _first_site(tracked))
             elif tracked.consumed and tracked.consumed_by_scaler:
                 self._report(
                     "AMP208",
                     f"{name} runs after the optimizer step that it was meant for",
                     tracked,
-                    site,
+                    here(),
                     step=max(0, tracked.attempts - 1),
                     trace=[(tracked.step_site, "stepped here")],
                 )
+
+    def _clipped_while_scaled(
+        self, tracked: TrackedOptimizer, clip: Optional[Tuple[str, Optional[Site], Optional[Site]]]
+    ) -> None:
+        """Gradients are about to be used."""
+        if clip is not None:
+            name, site, first = clip
+            self._report(
+                "AMP201",
+                f"{name} clips gradients that are still multiplied by the loss scale: the norm that reaches"
+                " step() depends on the scale; call unscale_ for the optimizer before it",
+                tracked,
+                site,
+                trace=[(first, "the scaled loss is differentiated here")],
+            )
 
     def clipped(self, name: str, parameters: Any, result: Any) -> None:
         """Remember what the clip itself wrote."""
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters or ())
         for tracked in self._run.registry.optimizers():
             if tracked.owns(listed):
-                tracked.marks = tracked.mark()
+                tracked.marks = tracked.brief_mark()
                 if isinstance(result, torch.Tensor) and not tracked.is_scaled and name == "clip_grad_norm_":
                     self._run.put(result, "norm", tracked)
 
@@ -191,6 +213,7 @@ class ProtocolWatch:
         if not own.enabled:
             return
         own.step_site, own.step = site, tracked.attempts
+        self._clipped_while_scaled(tracked, tracked.clip)
         if any(callable(each) for each in (*args, kwargs.get("closure"))):
             self._report(
                 "AMP210", "a closure goes through scaler.step(): its gradients stay scaled", tracked, site
@@ -217,9 +240,7 @@ class ProtocolWatch:
                 trace=[(site, "stepped here without gradients")],
             )
         elif all(getattr(each, "grad", None) is None for each in tracked.parameters()):
-            self._report(
-                "AMP224", "no parameter of this optimizer has a gradient when it is stepped", tracked, site
-            )
+            self._without_gradients(tracked, site)
         if tracked.has_plain:
             mixed = "some of the gradients come" if tracked.scaled else "the gradients come"
             self._report(
@@ -248,17 +269,18 @@ class ProtocolWatch:
         if tracked.depth > 1 or self._through_scaler(optimizer):
             return
         tracked.step_site = site = here()
+        tracked.notice_new_gradients()
+        self._clipped_while_scaled(tracked, tracked.clip)
         if tracked.is_scaled and not tracked.consumed:
-            scaler = next(iter(tracked.scaled))
+            if tracked.is_by_hand or tracked.is_written_by_hand():
+                return
             self._report(
                 "AMP203",
                 "optimizer.step() uses gradients that are multiplied by the loss scale, and would use Inf and"
                 " NaN, too; step through the scaler",
                 tracked,
                 site,
-                trace=[
-                    (next(iter(tracked.scaled[scaler].values())), "the scaled loss is differentiated here")
-                ],
+                trace=[(_first_site(tracked), "the scaled loss is differentiated here")],
             )
         elif tracked.consumed and tracked.consumed_by_scaler:
             self._report(
@@ -333,7 +355,7 @@ class ProtocolWatch:
         current = current_step()
         if current is None or not getattr(current[0], "_enabled", False):
             return False
-        return self._run.registry.optimizer(current[1]).optimizer is optimizer
+        return self._run.registry.optimizer(current[1]) is self._run.registry.optimizer(optimizer)
 
     def _missing_update(self, own: TrackedScaler, tracked: TrackedOptimizer) -> None:
         self._report(
@@ -344,6 +366,27 @@ class ProtocolWatch:
             own.stepped[tracked],
             step=max(0, tracked.attempts - 1),
         )
+
+    def _without_gradients(self, tracked: TrackedOptimizer, site: Optional[Site]) -> None:
+        """Say why, where it shows: a model that was moved after the optimizer was made has other parameters."""
+        message = "no parameter of this optimizer has a gradient when it is stepped"
+        self._run.names.look()
+        own = {id(each) for each in tracked.parameters()}
+        others = {
+            each.device.type
+            for root in self._run.names.roots()
+            for each in root.parameters()
+            if each.grad is not None and id(each) not in own
+        }
+        mine = {each.device.type for each in tracked.parameters()}
+        if others and not others & mine:
+            message += (
+                f": its parameters are on {', '.join(sorted(mine))}, and those of the model that have gradients on"
+                f" {', '.join(sorted(others))}; moving a model to another device can give it new parameters, so"
+                " make the optimizer after that"
+            )
+            self._clipped_while_scaled(tracked, self._stray_clip)
+        self._report("AMP224", message, tracked, site, trace=[(tracked.made, "the optimizer is made here")])
 
     def _check_cycle(self, own: TrackedScaler, tracked: TrackedOptimizer, site: Optional[Site]) -> None:
         """Gradients that are about to be unscaled must all carry the scale of today, and carry it once."""
@@ -386,3 +429,8 @@ class ProtocolWatch:
     ) -> None:
         at = tracked.attempts if step is None else step
         self._run.report(code, message, site, at, trace=trace, subject=tracked.index)
+
+
+def _first_site(tracked: TrackedOptimizer) -> Optional[Site]:
+    """Where the first scaled loss was differentiated whose gradients the optimizer holds."""
+    return next(iter(next(iter(tracked.scaled.values())).values()))

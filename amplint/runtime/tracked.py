@@ -7,8 +7,9 @@ import torch
 
 from amplint.runtime.place import Site
 
-#: Parameters of an optimizer that are looked at to tell whether a backward pass reached it.
-_PROBES = 12
+#: Parameters of an optimizer that are looked at to tell whether a backward pass reached it; one in so many of
+#: these tells whether the user wrote to the gradients.
+_PROBES, _ONE_IN = 12, 3
 
 #: (id of the gradient, its version): changes whenever the gradient is replaced or written to.
 Mark = Tuple[int, int]
@@ -32,8 +33,10 @@ class TrackedOptimizer:
         self.consumed = False
         self.consumed_by_scaler = False
         self.fresh()
+        #: `brief_mark` after the last call that was seen.
         self.marks: List[Optional[Mark]] = []
         self._probes: List[torch.Tensor] = []
+        self._brief: List[torch.Tensor] = []
         self._owned: Set[int] = set()
         self._size = -1
 
@@ -50,6 +53,10 @@ class TrackedOptimizer:
         self.mixed: Optional[Site] = None
         self.is_mixed = False
         self.zeroed_at: Optional[Site] = None
+        #: The user wrote to them since, and so unscaled them, perhaps.
+        self.is_by_hand = False
+        #: Where they were clipped while scaled, and where the scaled loss was differentiated.
+        self.clip: Optional[Tuple[str, Optional[Site], Optional[Site]]] = None
 
     def consume(self) -> None:
         """A step used the gradients, or was skipped."""
@@ -68,15 +75,15 @@ class TrackedOptimizer:
 
     def parameters(self) -> List[torch.Tensor]:
         """All parameters of all groups."""
-        optimizer = self._ref()
-        if optimizer is None:
-            return []
-        return [each for group in optimizer.param_groups for each in group["params"]]
+        return [each for group in self._groups() for each in group["params"]]
+
+    def _groups(self) -> List[Dict[str, Any]]:
+        # none where the optimizer is gone, or is no optimizer of torch's
+        return getattr(self._ref(), "param_groups", None) or []
 
     def refresh(self) -> None:
-        """Take note of parameters that were added."""
-        optimizer = self._ref()
-        size = sum(len(group["params"]) for group in optimizer.param_groups) if optimizer is not None else 0
+        """Take note of parameters that were added; before every backward pass."""
+        size = sum(len(group["params"]) for group in self._groups())
         if size == self._size:
             return
         self._size = size
@@ -85,25 +92,48 @@ class TrackedOptimizer:
         candidates = [each for each in parameters if getattr(each, "requires_grad", False)]
         stride = max(1, -(-len(candidates) // _PROBES))
         self._probes = candidates[::stride]
+        self._brief = self._probes[::_ONE_IN]
+        self.marks = self.brief_mark()
 
     def owns(self, parameters: List[torch.Tensor]) -> bool:
         """Whether any of the parameters belongs to this optimizer."""
-        self.refresh()
+        if self._size < 0:
+            self.refresh()
         return any(id(each) in self._owned for each in parameters)
 
     def owned_within(self, keys: Set[int]) -> bool:
         """Whether everything that is looked at here is among the objects with these ids."""
-        self.refresh()
+        if self._size < 0:
+            self.refresh()
         return bool(self._probes) and all(id(each) in keys for each in self._probes)
 
     def mark(self) -> List[Optional[Mark]]:
         """The state of the gradients, to compare with a later one."""
-        self.refresh()
-        found: List[Optional[Mark]] = []
-        for each in self._probes:
-            gradient = each.grad
-            found.append(None if gradient is None else (id(gradient), gradient._version))
-        return found
+        return _marks(self._probes)
+
+    def brief_mark(self) -> List[Optional[Mark]]:
+        """That of a few of them, and so cheaper."""
+        return _marks(self._brief)
+
+    @staticmethod
+    def brief(mark: List[Optional[Mark]]) -> List[Optional[Mark]]:
+        """What `brief_mark` would have said when this was the `mark`."""
+        return mark[::_ONE_IN]
+
+    def is_written_by_hand(self) -> bool:
+        """Whether gradients changed since the last call that was seen: they mean what the user made of them."""
+        return self.brief_mark() != self.marks
+
+    def notice_new_gradients(self) -> None:
+        """Gradients of `torch.autograd.grad` that were put in place after a step are not those of that step."""
+        if self.consumed and self.is_written_by_hand():
+            self.consumed = False
+
+
+def _marks(parameters: List[torch.Tensor]) -> List[Optional[Mark]]:
+    return [
+        None if (gradient := each.grad) is None else (id(gradient), gradient._version) for each in parameters
+    ]
 
 
 class TrackedScaler:
@@ -160,6 +190,9 @@ class Registry:
 
     def optimizer(self, optimizer: Any, made: Optional[Site] = None) -> TrackedOptimizer:
         """The record of an optimizer; a new one for one that was never seen."""
+        found = self._optimizers.get(id(optimizer))
+        if found is not None and found.optimizer is optimizer:
+            return found
         optimizer = unwrapped(optimizer)
         found = self._optimizers.get(id(optimizer))
         if found is None or found.optimizer is not optimizer:
@@ -169,11 +202,17 @@ class Registry:
         return found
 
     def optimizers(self) -> List[TrackedOptimizer]:
-        """All that live."""
-        dead = [key for key, each in self._optimizers.items() if each.optimizer is None]
-        for key in dead:
-            del self._optimizers[key]
+        """All that are known."""
         return list(self._optimizers.values())
+
+    def refresh(self) -> None:
+        """Forget optimizers that are gone, and those that got another one inside after they were made."""
+        for key, each in list(self._optimizers.items()):
+            optimizer = each.optimizer
+            if optimizer is None or unwrapped(optimizer) is not optimizer:
+                del self._optimizers[key]
+            else:
+                each.refresh()
 
     def scaler(self, scaler: Any) -> TrackedScaler:
         """The record of a scaler; a new one for one that was never seen."""
@@ -189,10 +228,23 @@ class Registry:
 
 
 def unwrapped(optimizer: Any) -> Any:
-    """The optimizer inside wrappers that hold it as `optimizer`, such as accelerate's."""
+    """The optimizer inside wrappers: one held as `optimizer` (accelerate's), or with the same groups (Lookahead)."""
     for _ in range(8):
-        inner = getattr(optimizer, "__dict__", {}).get("optimizer")  # cheaper than a failing getattr
+        held = getattr(optimizer, "__dict__", {})
+        inner = held.get("optimizer")  # cheaper than a failing getattr
         if not isinstance(inner, torch.optim.Optimizer):
+            groups = held.get("param_groups")
+            if groups is None:
+                break
+            inner = next(
+                (
+                    each
+                    for each in held.values()
+                    if isinstance(each, torch.optim.Optimizer) and each.__dict__.get("param_groups") is groups
+                ),
+                None,
+            )
+        if inner is None or inner is optimizer:
             break
         optimizer = inner
     return optimizer

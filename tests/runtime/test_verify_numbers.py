@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from amplint.runtime import verify
+from amplint.runtime.anchors import SCALER
 from amplint.runtime.context import Options, Run
 from amplint.runtime.history import HistoryWatch
 
@@ -166,6 +168,18 @@ def test_a_loss_that_stays_nan_is_found_at_its_first_step():
     assert (found.step, found.place.row) == (4, row_of(train, "backward"))
 
 
+def test_losses_belong_to_the_optimizer_that_is_stepped_and_not_to_an_unused_one(tmp_path):
+    model, unused, s = setup()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with verify.watch(model, (unused, optimizer), s, record=str(tmp_path)) as run:
+        for _ in range(6):
+            step_of(model, optimizer, s, factor=math.nan)
+    rows = [json.loads(line) for line in (tmp_path / "rank0.jsonl").read_text().splitlines()]
+    steps = [(each["optimizer"], each["loss"]) for each in rows if each["event"] == "step"]
+    assert steps == [(1, "nan")] * 6
+    assert "RUN106" in codes(run)
+
+
 def test_after_so_many_skips_the_script_is_ended_if_asked(capsys):
     model, optimizer, s = setup(init_scale=2.0**16)
     with pytest.raises(SystemExit) as end, verify.watch(model, optimizer, s, on_overflow=(4, "abort")) as run:
@@ -206,10 +220,46 @@ def test_a_loss_in_half_precision_is_found_where_it_is_scaled():
     assert (found.step, found.place.row) == (1, row_of(train, "scale"))
 
 
-def test_a_loss_function_outside_the_region_on_half_outputs_is_found():
+def test_a_loss_that_is_in_half_on_every_device_is_found_inside_a_region_of_the_cpu():
+    model, optimizer, _ = setup()
+    with verify.watch(model, optimizer) as run:
+        for _ in range(2):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(batch()).mean()
+            loss.backward()
+            optimizer.step()
+    only(run, "AMP301")
+
+
+def test_a_parameter_in_half_as_its_own_loss_is_no_trouble():
+    parameter = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+    optimizer = torch.optim.SGD([parameter], lr=1e-2)
+    with verify.watch(optimizer=optimizer) as run, torch.autocast("cpu", dtype=torch.bfloat16):
+        parameter.backward()
+        optimizer.step()
+    assert run.run.notes == []
+    assert "AMP312" in codes(run)
+
+
+def test_a_softmax_of_half_outputs_outside_the_region_makes_a_loss_in_half():
     model, optimizer, s = setup()
     with verify.watch(model, optimizer, s) as run:
-        step_of(model, optimizer, s, loss=lambda y: nn.functional.mse_loss(y, torch.ones_like(y)))
+        for _ in range(2):
+            step_of(model, optimizer, s, loss=lambda y: -y.expand(-1, 3).log_softmax(-1).mean())
+    assert "AMP301" in codes(run)
+
+
+def test_a_loss_function_outside_the_region_on_half_outputs_is_found():
+    model, optimizer, _ = setup()
+    with verify.watch(model, optimizer) as run:
+        for _ in range(2):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                output = model(batch())
+            logits = torch.cat([output, -output], 1)
+            nn.functional.cross_entropy(logits, torch.zeros(4, dtype=torch.long)).backward()
+            optimizer.step()
     only(run, "AMP302")
 
 
@@ -313,7 +363,7 @@ def test_optimizer_state_in_half_of_float32_parameters_is_found():
 
 def test_a_scaler_that_is_for_cuda_only_is_found_where_it_is_made(monkeypatch):
     def make():
-        return torch.amp.GradScaler()  # <- make
+        return SCALER()  # <- make
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     model, optimizer, _ = setup()
@@ -325,13 +375,16 @@ def test_a_scaler_that_is_for_cuda_only_is_found_where_it_is_made(monkeypatch):
     assert (found.step, found.place.row) == (0, row_of(make, "make"))
 
 
-def test_float16_without_a_scaler_is_found_at_the_backward():
+@pytest.mark.parametrize("clips", [False, True])
+def test_float16_without_a_scaler_is_found_at_the_backward(clips):
     def train():
         for _ in range(3):
             optimizer.zero_grad()
             with fp16():
                 output = model(batch())
             loss_of(output).backward()  # <- backward
+            if clips:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
 
     model, optimizer, _ = setup()
@@ -341,7 +394,8 @@ def test_float16_without_a_scaler_is_found_at_the_backward():
     assert (found.step, found.place.row) == (0, row_of(train, "backward"))
 
 
-def test_float16_with_a_loss_scaled_by_hand_is_silent():
+@pytest.mark.parametrize("clips", [False, True])
+def test_float16_with_a_loss_scaled_by_hand_is_silent(clips):
     model, optimizer, _ = setup()
     with verify.watch(model, optimizer) as run:
         for _ in range(4):
@@ -351,6 +405,8 @@ def test_float16_with_a_loss_scaled_by_hand_is_silent():
             (loss_of(output) * 128).backward()
             for parameter in model.parameters():
                 parameter.grad.div_(128)
+            if clips:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
     assert run.findings == []
 

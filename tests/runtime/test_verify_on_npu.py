@@ -61,6 +61,20 @@ SCRIPT = """
     with verify.watch() as run:
         train(4, new("npu"), "region", warm_up=0)
     result["region"] = [(each.code, each.step) for each in run.findings]
+    with verify.watch() as run:
+        model = nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        model.to("npu")  # gets other parameters here
+        scaler = new("npu")
+        with torch.autocast("npu", dtype=torch.float16):
+            output = model(torch.randn(4, 8).to("npu"))
+        scaler.scale(output.float().square().mean()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        try:
+            scaler.step(optimizer)
+        except AssertionError:
+            pass
+    result["moved"] = [(each.code, each.place.line.strip(), each.message) for each in run.findings]
     print(json.dumps(result))
 """
 
@@ -101,6 +115,13 @@ def test_a_scaler_for_cuda_on_the_npu_is_found(result):
 
 def test_a_region_for_cuda_on_the_npu_is_found(result):
     assert ["AMP104", 0] in result["region"]
+
+
+def test_an_optimizer_made_before_the_model_moved_is_found_with_the_clip_of_scaled_gradients(result):
+    clip, step = sorted(result["moved"])
+    assert clip[:2] == ["AMP201", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"]
+    assert step[:2] == ["AMP224", "scaler.step(optimizer)"]
+    assert "its parameters are on cpu, and those of the model that have gradients on npu" in step[2]
 
 
 def test_a_sample_written_for_cuda_is_watched_under_transfer_to_npu(tmp_path):

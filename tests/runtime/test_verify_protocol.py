@@ -7,8 +7,9 @@ import torch
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from amplint.runtime import verify
+from amplint.runtime.anchors import SCALER
 
-from .training import Net, batch, fp16, loss_of, only, row_of, scaler, setup
+from .training import Net, batch, fp16, loss_of, needs_cpu_scaler, only, row_of, scaler, setup
 
 
 def backward(model, s):
@@ -69,6 +70,52 @@ def test_a_clip_of_the_second_optimizer_that_was_not_unscaled_is_found():
     with verify.watch([first, second], optimizers, s) as run:
         train()
     assert only(run, "AMP201").place.row == row_of(train, "clip")
+
+
+def test_a_clip_is_found_where_installed_code_calls_it_for_the_user(tmp_path):
+    """Packages of the user, of the system or of PYTHONPATH are installed elsewhere than those of the interpreter."""
+    source = "def clip(parameters):\n    return utils.clip_grad_norm_(parameters, 1.0)\n"
+    helper = {"utils": torch.nn.utils}
+    exec(compile(source, str(tmp_path / "lib" / "site-packages" / "helper.py"), "exec"), helper)
+
+    def train():
+        for _ in range(2):
+            optimizer.zero_grad()
+            backward(model, s)
+            helper["clip"](model.parameters())  # <- clip
+            s.step(optimizer)
+            s.update()
+
+    model, optimizer, s = setup()
+    with verify.watch(model, optimizer, s) as run:
+        train()
+    assert only(run, "AMP201").place.row == row_of(train, "clip")
+
+
+def test_a_clip_before_unscale_is_found_through_an_optimizer_around_another_one():
+    class Averaging(torch.optim.Optimizer):
+        def __init__(self, inner):
+            super().__init__(inner.param_groups, {})
+            self.inner = inner
+            self.param_groups = inner.param_groups
+
+        def step(self, closure=None):
+            return self.inner.step(closure)
+
+    def train():
+        for _ in range(3):
+            optimizer.zero_grad()
+            backward(model, s)
+            clip_grad_norm_(model.parameters(), 1.0)  # <- clip
+            s.step(optimizer)
+            s.update()
+
+    model, inner, s = setup()
+    optimizer = Averaging(inner)
+    with verify.watch() as run:
+        train()
+    found = only(run, "AMP201")
+    assert (found.step, found.place.row, run.steps) == (0, row_of(train, "clip"), 3)
 
 
 def test_optimizer_step_with_scaled_gradients_is_found_at_the_step():
@@ -349,8 +396,9 @@ def test_a_step_without_any_gradient_is_found_before_it_raises():
     assert (found.step, found.place.row) == (1, row_of(train, "step"))
 
 
+@needs_cpu_scaler
 def test_a_subclass_of_the_scaler_that_calls_super_is_told_of_once():
-    class Mine(torch.amp.GradScaler):
+    class Mine(SCALER):
         def scale(self, outputs):
             return super().scale(outputs)
 
@@ -376,15 +424,15 @@ def test_a_subclass_of_the_scaler_that_calls_super_is_told_of_once():
 
 def test_the_patches_are_gone_after_the_watch():
     before = [
-        torch.amp.GradScaler.step,
+        SCALER.step,
         torch.autograd.backward,
         torch.optim.Optimizer.zero_grad,
         clip_grad_norm_,
     ]
     with verify.watch():
-        assert torch.amp.GradScaler.step is not before[0]
+        assert SCALER.step is not before[0]
     after = [
-        torch.amp.GradScaler.step,
+        SCALER.step,
         torch.autograd.backward,
         torch.optim.Optimizer.zero_grad,
         clip_grad_norm_,

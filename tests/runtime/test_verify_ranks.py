@@ -15,6 +15,8 @@ import torch.distributed
 from amplint.runtime import verify
 from amplint.runtime.page import read_runs
 
+from .training import needs_cpu_scaler
+
 ROOT = Path(verify.__file__).resolve().parents[2]
 
 LOOP = """
@@ -57,7 +59,7 @@ SOUND = (
     + """
 train("")
 dist.destroy_process_group()
-print("rank", rank, "trained")
+sys.stdout.write(f"rank {rank} trained\\n")  # in one piece: two ranks write to one pipe
 """
 )
 
@@ -73,7 +75,10 @@ dist.destroy_process_group()
 """
 )
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+pytestmark = [
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed"),
+    needs_cpu_scaler,
+]
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from amplint.runtime import verify
 from amplint.runtime.page import read_runs
 from amplint.runtime.verify import Options, Verifier
 
-from .training import batch, fp16, loss_of, setup
+from .training import batch, fp16, loss_of, needs_cpu_scaler, setup
 
 ROOT = Path(verify.__file__).resolve().parents[2]
 TRAINING = textwrap.dedent(
@@ -151,6 +151,7 @@ def test_a_module_that_does_not_exist_is_told_as_python_tells_it(tmp_path):
 # ---------------------------------------------------------------------------------------- what comes of it
 
 
+@needs_cpu_scaler
 def test_a_run_tells_its_findings_on_stderr_and_keeps_them_in_the_record(tmp_path):
     script(tmp_path, TRAINING + "for _ in range(25):\n    step()\nprint('trained')\n")
     ended = run(tmp_path, "--record", "seen", "train.py")
@@ -169,6 +170,7 @@ def test_a_run_tells_its_findings_on_stderr_and_keeps_them_in_the_record(tmp_pat
     assert "AMP201" in page and page.count("<svg") == 2
 
 
+@needs_cpu_scaler
 def test_a_killed_run_that_the_environment_variable_observes_leaves_a_record_that_can_be_read(tmp_path):
     script(
         tmp_path,
@@ -187,6 +189,7 @@ def test_a_killed_run_that_the_environment_variable_observes_leaves_a_record_tha
     assert len(lines(tmp_path / "seen")) == 41  # half a line, as a full disk leaves it, is no line
 
 
+@needs_cpu_scaler
 def test_after_so_many_skipped_steps_the_script_is_ended_if_asked(tmp_path):
     script(
         tmp_path, TRAINING.replace("1024.0", "2.0**126") + "for n in range(25):\n    step()\n    print(n)\n"

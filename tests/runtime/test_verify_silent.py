@@ -331,6 +331,194 @@ def test_an_optimizer_that_is_wrapped_as_accelerate_does_it(given):
     silent(run, 5)
 
 
+class Averaging(torch.optim.Optimizer):
+    """Steps another optimizer and averages its weights now and then; none of torch's `__init__`."""
+
+    def __init__(self, inner):
+        self._optimizer_step_pre_hooks = {}
+        self._optimizer_step_post_hooks = {}
+        self.inner = inner
+        self.param_groups = inner.param_groups
+        self.defaults = inner.defaults
+        self.state = {}
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+class Restarting(torch.optim.Optimizer):
+    """Is an optimizer of torch's, and makes another one for the same groups."""
+
+    def __init__(self, parameters, inner, **options):
+        super().__init__(parameters, options)
+        self.inner = inner(self.param_groups, **options)
+        self.param_groups = self.inner.param_groups
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+class Plain(torch.optim.Optimizer):
+    """Has nothing of torch's but the name."""
+
+    def __init__(self, parameters):
+        self.param_groups = [{"params": list(parameters)}]
+        self.state = {}
+        self.defaults = {}
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            parameter -= 1e-2 * parameter.grad
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parameters: Averaging(torch.optim.SGD(parameters, lr=1e-2)),
+        lambda parameters: Restarting(parameters, torch.optim.SGD, lr=1e-2),
+        Plain,
+    ],
+    ids=["around another one", "around another one, initialised", "without hooks"],
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_an_optimizer_that_is_not_made_as_those_of_torch(make, given):
+    model, _, s = setup()
+    with verify.watch(*((model, optimizer := make(model.parameters()), s) if given else ())) as run:
+        if not given:
+            optimizer = make(model.parameters())
+        for step in range(8):
+            model.zero_grad()
+            with fp16():
+                output = model(batch())
+            s.scale(loss_of(output) * (1e38 if step == 5 else 1)).backward()
+            s.unscale_(optimizer)
+            clip_grad_norm_(model.parameters(), 1.0)
+            s.step(optimizer)
+            s.update()
+    silent(run, 8)
+    assert run.skipped == 1
+    assert "step" not in vars(optimizer)
+
+
+def test_an_optimizer_whose_hooks_torch_compile_took_away():
+    """As before 2.3: the plain method stands in the class again, and says that it is hooked."""
+
+    class Bare(torch.optim.SGD):
+        def step(self, closure=None):
+            parameters[0].sub_(parameters[0].grad)
+
+    bare = Bare.step
+    bare.hooked = True
+    parameters = [nn.Parameter(torch.ones(3))]
+    optimizer = Bare(parameters, lr=0.1)
+    with torch.no_grad(), verify.watch(optimizer=optimizer) as run:
+        for _ in range(4):
+            parameters[0].grad = torch.ones(3)
+            optimizer.step()
+    silent(run, 4)
+    assert Bare.step is bare
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_plain_steps_after_torch_compile(before):
+    model, optimizer, _ = setup()
+    if before:
+        torch.compile(nn.Linear(2, 2), backend="eager")(torch.ones(2))
+    with verify.watch(model, optimizer) as run:
+        compiled = model if before else torch.compile(model, backend="eager")
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(compiled(batch())).backward()
+            optimizer.step()
+    silent(run, 4)
+
+
+def test_optimizers_for_the_same_parameters_one_after_the_other():
+    model, first, s = setup()
+    unused = torch.optim.SGD(model.parameters(), lr=1.0)
+    head = torch.optim.SGD(model.last.parameters(), lr=1e-3)
+    second = torch.optim.Adam(model.parameters(), 1e-3)
+    with verify.watch() as run:
+        for optimizer in (first, head, second, first):
+            for _ in range(3):
+                with fp16():
+                    output = model(batch())
+                s.scale(loss_of(output)).backward()
+                s.unscale_(optimizer)
+                clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
+                s.step(optimizer)
+                s.update()
+                model.zero_grad(set_to_none=optimizer is head)
+    silent(run, 6)
+    assert unused.state_dict()["state"] == {}
+
+
+def test_gradients_that_are_unscaled_by_hand_before_the_clip():
+    model, optimizer, s = setup()
+    with verify.watch(model, optimizer, s) as run:
+        for _ in range(4):
+            optimizer.zero_grad()
+            with fp16():
+                output = model(batch())
+            s.scale(loss_of(output)).backward()
+            for parameter in model.parameters():
+                parameter.grad.div_(s.get_scale())
+            clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    silent(run, 4)
+
+
+def test_gradients_that_autograd_grad_returns_and_the_user_puts_in_place():
+    model, optimizer, s = setup()
+    with verify.watch(model, optimizer, s) as run:
+        for _ in range(6):
+            with fp16():
+                output = model(batch())
+            parameters = list(model.parameters())
+            gradients = torch.autograd.grad(s.scale(loss_of(output)), parameters)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            s.unscale_(optimizer)
+            clip_grad_norm_(parameters, 1.0)
+            s.step(optimizer)
+            s.update()
+    silent(run, 6)
+
+
+def smoothed(output):
+    return -torch.log_softmax(output.expand(-1, 3), -1).mean()
+
+
+def squared(output):
+    return (output - 1).pow(2).mean()
+
+
+def normed(output):
+    return nn.functional.layer_norm(output.expand(-1, 3), (3,)).sum() + output.float().mean()
+
+
+@pytest.mark.parametrize("loss", [smoothed, squared, normed])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_loss_that_autocast_leaves_in_half_on_the_cpu_only(loss, nested):
+    model, optimizer, _ = setup()
+    with verify.watch(model, optimizer) as run:
+        for _ in range(4):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                output = model(batch())
+                value = loss(output)
+                if nested:
+                    with torch.autocast("cpu", dtype=torch.bfloat16):
+                        loss(output)
+                    value = value + loss(output)
+                    value.backward()
+            if not nested:
+                value.backward()
+            optimizer.step()
+    silent(run, 4)
+
+
 def test_accelerate():
     accelerate = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=True, gradient_accumulation_steps=2)

@@ -80,6 +80,7 @@ def test_a_finding_that_the_run_showed_in_its_statement_is_marked_and_others_are
 def test_json_gets_one_more_key_only_with_the_option(check):
     _, out = check(line(), options=["--with-record", "seen", "--output-format", "json"])
     assert [each["confirmed"] for each in json.loads(out)] == [{"step": 17, "rank": 0}, None]
+    assert {list(each)[-1] for each in json.loads(out)} == {"confirmed"}
     _, out = check(line(), options=["--output-format", "json"])
     assert all("confirmed" not in each for each in json.loads(out))
 

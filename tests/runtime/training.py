@@ -6,11 +6,23 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from amplint.runtime.observed import Observed
 from amplint.runtime.verify import Verifier
+
+_TOO_OLD = "before 2.3 PyTorch has neither a GradScaler nor float16 regions for the CPU"
+IS_TOO_OLD = not hasattr(torch.amp, "GradScaler")
+needs_cpu_scaler = pytest.mark.skipif(IS_TOO_OLD, reason=_TOO_OLD)
+
+
+class _Missing:
+    """In the place of a scaler: skips the test that uses it."""
+
+    def __getattr__(self, name: str) -> Any:
+        pytest.skip(_TOO_OLD)
 
 
 class Net(nn.Module):
@@ -27,10 +39,14 @@ class Net(nn.Module):
 
 
 def fp16() -> torch.autocast:
+    if IS_TOO_OLD:
+        pytest.skip(_TOO_OLD)
     return torch.autocast("cpu", dtype=torch.float16)
 
 
-def scaler(init_scale: float = 1024.0, **options: Any) -> torch.amp.GradScaler:
+def scaler(init_scale: float = 1024.0, **options: Any) -> Any:
+    if IS_TOO_OLD:
+        return _Missing()
     return torch.amp.GradScaler("cpu", init_scale=init_scale, **options)
 
 
