@@ -184,3 +184,9 @@ def test_it_stays_an_error_under_transfer_to_npu_which_does_not_cover_it() -> No
     text = "import torch\nfrom torch_npu.contrib import transfer_to_npu\nx = torch.is_autocast_enabled()\n"
     (finding,) = found(text, select=SELECT)
     assert finding.severity.value == "error"
+
+
+def test_from_2_14_on_the_switch_is_that_of_the_current_accelerator() -> None:
+    text = "import torch\ntorch.is_autocast_enabled()\ntorch.get_autocast_gpu_dtype()\n"
+    assert [row for row, _ in codes(text, select=SELECT, torch=(2, 13))] == [2, 3]
+    assert [row for row, _ in codes(text, select=SELECT, torch=(2, 14))] == [3]

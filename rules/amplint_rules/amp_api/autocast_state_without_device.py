@@ -28,6 +28,7 @@ def check(ctx: Context) -> Iterable[Report]:
     found = [
         (call, _CALLS[name])
         for call, name in calls_of(ctx, tuple(_CALLS))
+        if not (_CALLS[name]["until"] and ctx.settings.torch >= facts.version(_CALLS[name]["until"]))
         if len(call.args) == int(_CALLS[name]["arguments"]) and guard(ctx.model, call) is None
     ]
     by_hand = any(row["sets"] for _, row in found)
@@ -35,7 +36,8 @@ def check(ctx: Context) -> Iterable[Report]:
         short = row["name"].rpartition(".")[2]
         if row["new"]:
             effect = _SETS if row["sets"] else _READS
-            message = f"{short} without a device means CUDA: {effect}"
+            until = f" before torch {row['until']}" if row["until"] else ""
+            message = f"{short} without a device means CUDA{until}: {effect}"
             yield Report(call, message, fix=partial(_fix, ctx, call, row))
         elif by_hand:
             yield Report(
