@@ -25,6 +25,7 @@ ResultT = TypeVar("ResultT")
 _BATCH = 600_000
 #: Python from 3.11 on keeps the working directory out of `sys.path` where it is set.
 _SAFE_PATH = "PYTHONSAFEPATH"
+_HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def run_batches(
     """Results of `work` over all batches, as they come. `work` and its items must be importable and picklable."""
 
     def pool(size: int) -> ProcessPoolExecutor:
-        with _safe_path():  # its semaphores have a process of their own
+        with _starting():  # its semaphores have a process of their own
             return ProcessPoolExecutor(size, get_context("spawn"), _start, (initializer, arguments))
 
     def carefully(batch: list[ItemT]) -> Iterator[ResultT | Lost[ItemT]]:
@@ -117,7 +118,7 @@ def _submit(
 ) -> Future[list[ResultT]]:
     """Submit a batch; a pool that has broken meanwhile gives a future that says so."""
     try:
-        with _safe_path():
+        with _starting():
             return executor.submit(work, batch)
     except BrokenProcessPool as error:
         failed: Future[list[ResultT]] = Future()
@@ -140,13 +141,20 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Let processes that start meanwhile not look for modules in the working directory, where the linted code is."""
+def _starting() -> Iterator[None]:
+    """Let processes that start meanwhile inherit two things.
+
+    They do not look for modules in the working directory, where the linted code is; and an interrupt, which is not
+    theirs to handle, does not reach them while they still import what they need.
+    """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if _HAS_MASKS else set()
     try:
         yield
     finally:
+        if _HAS_MASKS:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if before is None:
             del os.environ[_SAFE_PATH]
         else:

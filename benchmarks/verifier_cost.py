@@ -1,13 +1,14 @@
 """What observing a training run costs: time per step, and waits for the device.
 
-    python benchmarks/verifier_cost.py [--pairs 16] [--steps 50] [--width 256] [--batch 4] [--json FILE]
+    python benchmarks/verifier_cost.py [--pairs 40] [--width 256] [--batch 4] [--json FILE]
 
-A transformer of 12 layers is trained on one CPU thread, in float16 with a GradScaler. Stretches of steps without (A)
-and with the verifier (B) alternate as A B B A A B B A ..., so that a machine that slows down or speeds up favours
-neither. Each pair of neighbours gives one ratio of CPU times of the process, B / A; reported are the median of the
-ratios and an interval around it by the sign test, which assumes nothing about their distribution. An observed stretch
-of 50 steps holds one close one, as `amplint run` has by default, and begins after the first steps, which are close once
-per run. What two neighbouring stretches without the verifier differ by shows how much of the figure is noise.
+A transformer of 12 layers is trained on one CPU thread, in float16 with a GradScaler. Stretches of eight steps
+without (A) and with the verifier (B) alternate as A B B A A B B A ..., so that a machine that slows down or speeds up
+favours neither; three steps after each change are not timed. A stretch counts with the median CPU time of its steps,
+and each pair of neighbours gives one ratio B / A; reported are the median of the ratios and an interval around it by
+the sign test, which assumes nothing about their distribution. What neighbours without the verifier differ by shows
+how much of a single ratio is noise. One observed step in 50 is a close one, as `amplint run` has by default: the time
+spent in the verifier's own handlers, measured in a stretch of its own, has them in it.
 
 Waits of the host for the device are counted exactly, by the simulated NPU in a process of its own, in steps that are
 not close: with the verifier, without it, and what remains after its one copy every 20 steps, which must be nothing.
@@ -16,7 +17,6 @@ not close: with the verifier, without it, and what remains after its one copy ev
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -34,7 +34,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from amplint.runtime import verify
+from amplint.runtime import anchors, verify
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = 12
@@ -42,6 +42,10 @@ LAYERS = 12
 WARM_UP = 4
 #: The verifier copies what it noted once in so many steps.
 COPY_EVERY = 20
+#: One step in so many is a close one.
+CLOSE_EVERY = 50
+#: Steps of a stretch, and steps after a change that are not timed: Python specialises its code anew.
+STRETCH, UNTIMED = 8, 3
 
 
 class Block(nn.Module):
@@ -93,24 +97,6 @@ class Loop:
             self.scaler.update()
 
 
-def stretch(loop: Loop, steps: int, observed: bool) -> tuple[float, float]:
-    """CPU seconds of the process and seconds of the clock of one stretch, after a few steps that are not timed."""
-    verifier = verify.Verifier(models=(loop.model,))
-    if observed:
-        verifier.start()
-    try:
-        loop.run(WARM_UP)
-        gc.collect()
-        cpu, clock = time.process_time(), time.perf_counter()
-        loop.run(steps)
-        return time.process_time() - cpu, time.perf_counter() - clock
-    finally:
-        if observed:
-            verifier.close()
-            if verifier.findings:
-                raise SystemExit(f"the loop has findings: {[each.code for each in verifier.findings]}")
-
-
 def median_and_interval(values: list[float], coverage: float = 0.95) -> tuple[float, float, float, float]:
     """Median, both ends of its interval by the sign test, and the interval's coverage.
 
@@ -129,14 +115,50 @@ def median_and_interval(values: list[float], coverage: float = 0.95) -> tuple[fl
     return statistics.median(ordered), ordered[cut], ordered[count - 1 - cut], 1 - outside
 
 
-def cost(loop: Loop, steps: int, pairs: int) -> dict[str, float]:
+class Switch:
+    """A verifier that can be taken off the loop, with all that it put on it, and on again."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._verifier = verify.Verifier(models=(loop.model,))
+        self._verifier.start()
+        loop.run(WARM_UP)
+        self._is_on = True
+
+    def turn(self, on: bool) -> None:
+        """Observe from now on, or no more."""
+        if on != self._is_on:
+            (anchors.attach if on else anchors.detach)(self._verifier)
+            (self._verifier._forward.attach if on else self._verifier._forward.detach)()
+            self._is_on = on
+
+    def close(self) -> None:
+        """End the observation; SystemExit if it found something."""
+        self.turn(True)
+        self._verifier.close()
+        if self._verifier.findings:
+            raise SystemExit(f"the loop has findings: {[each.code for each in self._verifier.findings]}")
+
+
+def stretch(loop: Loop) -> tuple[float, float]:
+    """Medians over the steps of a stretch: CPU seconds of the process, seconds of the clock."""
+    times = []
+    for _ in range(STRETCH):
+        cpu, clock = time.process_time(), time.perf_counter()
+        loop.run(1)
+        times.append((time.process_time() - cpu, time.perf_counter() - clock))
+    return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+
+
+def cost(loop: Loop, pairs: int) -> dict[str, float]:
     """What the verifier adds to a step, in percent."""
-    stretch(loop, steps, observed=False)
-    stretch(loop, WARM_UP, observed=True)
+    switch = Switch(loop)
     taken: list[tuple[bool, float, float]] = []
     for number in range(pairs):
         for observed in (False, True) if number % 2 == 0 else (True, False):
-            taken.append((observed, *stretch(loop, steps, observed)))
+            switch.turn(observed)
+            loop.run(UNTIMED)
+            taken.append((observed, *stretch(loop)))
+    switch.close()
     result: dict[str, float] = {}
     for name, index in (("cpu", 1), ("clock", 2)):
         times = [(each[0], each[index]) for each in taken]
@@ -153,7 +175,7 @@ def cost(loop: Loop, steps: int, pairs: int) -> dict[str, float]:
         neighbours = zip(times[1::2], times[2::2], strict=False)
         noise = [abs(b / a - 1) * 100 for (one, a), (other, b) in neighbours if not one and not other]
         result[f"noise_{name}_percent"] = statistics.median(noise) if noise else math.nan
-        result[f"step_{name}_ms"] = statistics.median(t for seen, t in times if not seen) / steps * 1000
+        result[f"step_{name}_ms"] = statistics.median(t for seen, t in times if not seen) * 1000
     result["pairs"] = pairs
     return result
 
@@ -225,23 +247,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=50, help="steps per stretch; 50 hold one close step")
+    parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--count-waits", type=int, metavar="STEPS", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.pairs < 1 or options.steps < 1:
-        parser.error("--pairs and --steps are 1 or more")
+    if options.pairs < 1:
+        parser.error("--pairs is 1 or more")
     torch.set_num_threads(1)
     if options.count_waits:
         print(json.dumps(count_waits(options.count_waits)))
         return
     result = waits(2 * COPY_EVERY)
     loop = Loop(options.width, options.batch)
-    result.update(cost(loop, options.steps, options.pairs))
-    result.update(handlers(loop, options.steps))
+    result.update(cost(loop, options.pairs))
+    result.update(handlers(loop, CLOSE_EVERY))
     for name, value in result.items():
         print(f"{name:28} {value:10.3f}")
     print(
