@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,8 @@ def find_rule(text: str) -> Rule | None:
 
 def page(rule: Rule) -> str:
     """The rule's page: documentation, examples and tests in one Markdown text."""
+    from importlib import resources
+
     package, _, name = rule.module.rpartition(".")
     return resources.files(package).joinpath(f"{name}.md").read_text(encoding="utf-8")
 

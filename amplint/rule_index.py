@@ -8,10 +8,11 @@ imported when a file that passed the gate is checked. A package writes its index
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module, resources
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from amplint.finding import Confidence, Severity
@@ -55,8 +56,9 @@ def dump(rules: Iterable[Rule]) -> str:
 
 def load(package: str, modules: Sequence[str]) -> tuple[Rule, ...] | None:
     """Rules of a package from its index; None when it has none, or one that is about other modules."""
-    try:
-        entries = json.loads(resources.files(package).joinpath(NAME).read_text(encoding="utf-8"))
+    try:  # not importlib.resources, which loads zipfile
+        with open(os.path.join(next(iter(import_module(package).__path__)), NAME), encoding="utf-8") as file:
+            entries = json.load(file)
         rules = tuple(_rule(entry) for entry in entries)
     except (OSError, ValueError, KeyError, TypeError):
         return None

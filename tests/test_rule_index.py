@@ -30,7 +30,7 @@ def test_rules_from_the_index_check_what_their_modules_check():
 @pytest.mark.parametrize("text", ["[]", "{}", "not json", '[{"code": "AMP101"}]', "null"])
 def test_a_stale_or_broken_index_is_not_used(monkeypatch, tmp_path, text):
     (tmp_path / rule_index.NAME).write_text(text)
-    monkeypatch.setattr(rule_index.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(amplint_rules, "__path__", [str(tmp_path)])
     assert [rule.code for rule in load_rules(amplint_rules, amplint_rules.MODULES)] == [
         r.code for r in MODULES
     ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from amplint.project.resolve import Resolution, Resolver
+if TYPE_CHECKING:
+    from amplint.project.resolve import Resolution, Resolver
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Project:
 
     def meaning(self, filename: str, origin: str, name: str = "*") -> Resolution:
         """What `from origin import name` in `filename` means; "*" for the module `origin` itself."""
+        from amplint.project.resolve import Resolution
+
         reason, *candidates = self._ask(filename, f"{origin} {name}")
         return Resolution(tuple(candidates), reason)
 
@@ -67,6 +71,8 @@ class Project:
 
     def _answer(self, filename: str, question: str) -> tuple[str, ...]:
         """The answer to a name (takers) or to a module and a name with a space between (meaning)."""
+        from amplint.project.resolve import Resolver
+
         if self._resolver is None:
             self._resolver = Resolver(self._imports, self._folder)
         resolver = self._resolver
