@@ -68,7 +68,7 @@ def test_thresholds_in_the_docs_are_those_of_the_code(code, figures):
 def test_the_finding_of_a_run_in_the_docs_has_the_keys_of_the_record_in_their_order():
     text = (DOCS / "json.md").read_text("utf-8").partition("## Findings of a run")[2]
     shown = json.loads(text.partition("```json")[2].partition("```")[0])
-    place = Place("/work/train.py", 15, 5, 15, 45)
+    place = Place("/home/me/train.py", 15, 5, 15, 45)
     seen = Observed("AMP201", "", place, 0, 0, trace=(Step(place, ""),)).as_json("/work")
     assert list(shown) == list(seen)
     assert list(shown["trace"][0]) == list(seen["trace"][0])
