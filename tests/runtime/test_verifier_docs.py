@@ -69,7 +69,7 @@ def test_the_finding_of_a_run_in_the_docs_has_the_keys_of_the_record_in_their_or
     text = (DOCS / "json.md").read_text("utf-8").partition("## Findings of a run")[2]
     shown = json.loads(text.partition("```json")[2].partition("```")[0])
     place = Place("/home/me/train.py", 15, 5, 15, 45)
-    seen = Observed("AMP201", "", place, 0, 0, trace=(Step(place, ""),)).as_json("/work")
+    seen = Observed("AMP201", "", place, 0, 0, trace=(Step(place, ""),)).as_json("/home/me")
     assert list(shown) == list(seen)
     assert list(shown["trace"][0]) == list(seen["trace"][0])
     for key in (
