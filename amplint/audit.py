@@ -145,10 +145,8 @@ class Audit:
         code = text[start : comment.start].rstrip()
         if code:
             return Span(start + len(code), comment.end)
-        if (
-            text[:start].rstrip("\r\n").endswith("\\")
-        ):  # without an empty row here the next one would be joined
-            return comment
+        if text[:start].rstrip("\r\n").endswith("\\"):
+            return comment  # without an empty row here the next one would be joined
         return Span(start, starts[row] if row < len(starts) else len(text))
 
     @staticmethod

@@ -100,7 +100,7 @@ class Outline:
             while start >= 0:
                 end = start + len(name)
                 chain = _CHAIN.match(text, end)
-                if chain is not None and not _IN_NAME.match(text, start - 1 if start else end):
+                if chain is not None and not (start and _IN_NAME.match(text, start - 1)):
                     origin = module
                     for part in _WORD.findall(chain[0]):
                         taken.add((origin, part))
@@ -128,9 +128,9 @@ def admit(source: Source, rules: Sequence[Rule]) -> Admission:
 
 def _admit(source: Source, rules: Sequence[Rule]) -> Admission:
     text = source.text
-    #: Many rules share their words.
-    occurs = {word: word in text for word in dict.fromkeys(word for rule in rules for word in rule.words)}
-    possible = tuple(r for r in rules if not r.words or any(occurs[word] for word in r.words))
+    words = {word for rule in rules for word in rule.words}  # many rules share theirs
+    occurring = {word for word in words if word in text}
+    possible = tuple(r for r in rules if not r.words or not occurring.isdisjoint(r.words))
     problem, tree = parsed(text)
     if problem is not None or tree is None:
         return Admission(possible, problem)

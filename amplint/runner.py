@@ -240,11 +240,12 @@ class _Job:
             return
         from amplint import pool
 
-        items = [(file.where, file.name) for file in files]
-        sizes = {file.where: file.size for file in files}
-        todo = pool.batches(items, lambda item: sizes[item[0]])
         for made in pool.run_batches(
-            _extract_batch, todo, workers=workers, initializer=_start_worker, arguments=(self.settings, ())
+            _extract_batch,
+            _batches(files),
+            workers=workers,
+            initializer=_start_worker,
+            arguments=(self.settings, ()),
         ):
             if isinstance(made, pool.Lost):
                 error = SourceError(made.item[1], "the process that read it died")
@@ -303,12 +304,9 @@ class _Job:
         from amplint import pool
 
         by_name = {file.name: file for file in files}
-        items = [(file.where, file.name) for file in files]
-        sizes = {file.where: file.size for file in files}
-        todo = pool.batches(items, lambda item: sizes[item[0]])
         for made in pool.run_batches(
             _check_batch,
-            todo,
+            _batches(files),
             workers=workers,
             initializer=_start_worker,
             arguments=(self.settings, (project, self.fix)),
@@ -387,6 +385,13 @@ def _outcome(
         return checker.run(read_source(path, name) if source is None else source, mode)
     except SourceError as error:
         return error
+
+
+def _batches(files: Sequence[_File]) -> list[list[tuple[str, str]]]:
+    """The files in batches for workers, as (path, name)."""
+    from amplint import pool
+
+    return [[(file.where, file.name) for file in batch] for batch in pool.batches(files, lambda f: f.size)]
 
 
 def _has_digest(path: Path, wanted: str) -> bool:

@@ -27,6 +27,7 @@ from amplint.config import (
 from amplint.report import FOR_PROGRAMS, FORMATS
 
 if TYPE_CHECKING:
+    from amplint.report.confirmed import Seen
     from amplint.report.frame import Look
     from amplint.report.progress import Progress
     from amplint.runner import FixMode, RunResult
@@ -295,12 +296,19 @@ def _look(stream: TextIO) -> Look:
 def _report(result: RunResult, options: _Options, output_format: str, look: Look) -> str:
     from amplint.report import concise, json, text
 
+    more = None
     if options.with_record is not None:
-        return _confirmed_report(result, options, output_format, look)
+        from amplint.report import confirmed
+
+        record, cwd = _record(options.with_record), Path.cwd()
+        if output_format in FOR_PROGRAMS:
+            more = partial(confirmed.in_json, record=record, cwd=cwd)
+        else:
+            result = replace(result, findings=confirmed.in_words(result.findings, record, cwd))
     if output_format == "json":
-        return json.render(result)
+        return json.render(result, more)
     if output_format == "jsonl":
-        return json.render_lines(result)
+        return json.render_lines(result, more)
     if output_format == "concise":
         findings = concise.render(result, options.mode, look)
     else:
@@ -309,22 +317,14 @@ def _report(result: RunResult, options: _Options, output_format: str, look: Look
     return findings + counts + ("" if options.quiet else text.summary(result, options.mode))
 
 
-def _confirmed_report(result: RunResult, options: _Options, output_format: str, look: Look) -> str:
-    """The report with what a run confirmed. UserError when the record cannot be read."""
+def _record(folder: str) -> list[Seen]:
+    """What a run found. UserError when its record cannot be read."""
     from amplint.report import confirmed
 
-    assert options.with_record is not None
     try:
-        record = confirmed.read_record(Path(options.with_record))
+        return confirmed.read_record(Path(folder))
     except OSError as error:
         raise UserError(f"--with-record: {error}") from error
-    plain = replace(options, with_record=None)
-    if output_format in ("json", "jsonl"):
-        text = _report(result, plain, output_format, look)
-        lines = output_format == "jsonl"
-        return confirmed.in_json(text, result.findings, record, Path.cwd(), lines=lines)
-    marked = replace(result, findings=confirmed.in_words(result.findings, record, Path.cwd()))
-    return _report(marked, plain, output_format, look)
 
 
 def _print_diffs(result: RunResult) -> None:

@@ -43,6 +43,5 @@ def new_rule(code: str, name: str, family: str | None, package: str | None) -> N
     for path in made.created:
         emit(f"wrote {display_name(path, Path.cwd())}\n")
     emit(f"added it to MODULES in {display_name(made.registry, Path.cwd())}\n")
-    emit("next: fill in what says TODO (rules in preview are checked when they are named)")
     index = " and write the index: python -m amplint.rule_index amplint_rules" if package is None else ""
-    emit(f"{index}\n")
+    emit(f"next: fill in what says TODO (rules in preview are checked when they are named){index}\n")

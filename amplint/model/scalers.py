@@ -11,9 +11,7 @@ from amplint import facts
 from amplint.finding import Confidence
 from amplint.model.module import ModuleModel
 from amplint.model.names import Binding, Scope, dotted
-from amplint.model.values import Source, is_none
-
-_OPTIONAL = ("typing.Optional", "typing.Union")
+from amplint.model.values import Source, every_part, is_none
 
 
 @cache
@@ -38,20 +36,9 @@ def scaler_confidence(model: ModuleModel, node: cst.BaseExpression) -> Confidenc
 
 def _is_scaler_source(model: ModuleModel, source: Source) -> bool:
     if isinstance(source, Binding):
-        return source.annotation is not None and _means_scaler(model, source.annotation)
+        note = source.annotation
+        return note is not None and every_part(model.names, note, lambda part: _is_scaler_class(model, part))
     return isinstance(source, cst.Call) and _is_scaler_class(model, source.func)
-
-
-def _means_scaler(model: ModuleModel, note: cst.BaseExpression) -> bool:
-    """`GradScaler`, `Optional[GradScaler]` and `GradScaler | None`."""
-    if isinstance(note, cst.BinaryOperation) and isinstance(note.operator, cst.BitOr):
-        parts = [note.left, note.right]
-    elif isinstance(note, cst.Subscript) and model.names.is_name(note.value, *_OPTIONAL):
-        parts = [e.slice.value for e in note.slice if isinstance(e.slice, cst.Index)]
-    else:
-        return _is_scaler_class(model, note)
-    some = [part for part in parts if not is_none(part)]
-    return bool(some) and all(_means_scaler(model, part) for part in some)
 
 
 def _is_scaler_class(model: ModuleModel, node: cst.BaseExpression) -> bool:

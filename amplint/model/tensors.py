@@ -9,11 +9,10 @@ import libcst as cst
 from amplint import facts
 from amplint.model.module import ModuleModel
 from amplint.model.names import Binding, Reference
-from amplint.model.values import Source, is_none
+from amplint.model.values import Source, every_part, is_none
 
 _TENSOR = ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor", "torch.BoolTensor", "torch.nn.Parameter")
 _DEVICES = ("torch.device", "torch.accelerator.current_accelerator", "torch.get_default_device")
-_OPTIONAL = ("typing.Optional", "typing.Union")
 _METHOD = "torch.Tensor."
 #: Attributes of tensors that modules do not have; of the second row, calls only.
 _ATTRIBUTES = ("data", "grad", "shape", "ndim")
@@ -70,20 +69,8 @@ def _is_tensor_source(model: ModuleModel, source: Source, depth: int) -> bool:
     if not isinstance(source, Binding):
         return is_tensor(model, source, depth)
     if source.annotation is not None:
-        return _is_tensor_annotation(model, source.annotation)
+        return every_part(model.names, source.annotation, lambda note: model.names.is_name(note, *_TENSOR))
     return source.kind == "loop" and _is_parameter_target(model, source)
-
-
-def _is_tensor_annotation(model: ModuleModel, node: cst.BaseExpression) -> bool:
-    """`Tensor`, `Optional[Tensor]` and `Tensor | None`."""
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitOr):
-        parts = [node.left, node.right]
-    elif isinstance(node, cst.Subscript) and model.names.is_name(node.value, *_OPTIONAL):
-        parts = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
-    else:
-        return model.names.is_name(node, *_TENSOR)
-    some = [part for part in parts if not is_none(part)]
-    return bool(some) and all(_is_tensor_annotation(model, part) for part in some)
 
 
 def _is_parameter_target(model: ModuleModel, binding: Binding) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -14,11 +14,24 @@ Source = cst.BaseExpression | Binding
 
 #: A chain of names longer than this is not followed.
 _LONGEST = 8
+_OPTIONAL = ("typing.Optional", "typing.Union")
 
 
 def is_none(source: Source) -> bool:
     """Whether a source is the constant None."""
     return isinstance(source, cst.Name) and source.value == "None"
+
+
+def every_part(names: Names, note: cst.BaseExpression, means: Callable[[cst.BaseExpression], bool]) -> bool:
+    """Whether an annotation, or every part of an `Optional[..]`, a union or `.. | None` but None, `means` it."""
+    if isinstance(note, cst.BinaryOperation) and isinstance(note.operator, cst.BitOr):
+        parts = [note.left, note.right]
+    elif isinstance(note, cst.Subscript) and names.is_name(note.value, *_OPTIONAL):
+        parts = [e.slice.value for e in note.slice if isinstance(e.slice, cst.Index)]
+    else:
+        return means(note)
+    some = [part for part in parts if not is_none(part)]
+    return bool(some) and all(every_part(names, part, means) for part in some)
 
 
 class Values:

@@ -101,12 +101,7 @@ def in_words(findings: Sequence[Finding], record: Sequence[Seen], cwd: Path) -> 
     ]
 
 
-def in_json(text: str, findings: Sequence[Finding], record: Sequence[Seen], cwd: Path, *, lines: bool) -> str:
-    """A JSON report with one more key per finding, `confirmed`: null, or the step and rank of the run."""
-    values = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
-    for value, finding in zip(values, findings, strict=True):
-        seen = confirmation(finding, record, cwd)
-        value["confirmed"] = None if seen is None else {"step": seen.step, "rank": seen.rank}
-    if lines:
-        return "".join(json.dumps(value) + "\n" for value in values)
-    return json.dumps(values, indent=2) + "\n"
+def in_json(finding: Finding, record: Sequence[Seen], cwd: Path) -> dict[str, object]:
+    """One more key for a finding, `confirmed`: null, or the step and rank of the run."""
+    seen = confirmation(finding, record, cwd)
+    return {"confirmed": None if seen is None else {"step": seen.step, "rank": seen.rank}}

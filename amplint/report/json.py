@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from amplint.finding import Edit, Finding, Fix, Note, Position
@@ -13,14 +13,26 @@ if TYPE_CHECKING:
     from amplint.runner import RunResult
 
 
-def render(result: RunResult) -> str:
-    """A list of what is left to report, by file, line, column and code; ASCII only, a final newline."""
-    return json.dumps([_finding(finding, result.sources) for finding in result.findings], indent=2) + "\n"
+#: Keys that a finding has besides those of all.
+More = Callable[[Finding], dict[str, object]]
 
 
-def render_lines(result: RunResult) -> str:
+def render(result: RunResult, more: More | None = None) -> str:
+    """A list of what is left to report, by file, line, column and code; ASCII only, a final newline.
+
+    `more` gives the keys at the end of a finding.
+    """
+    return json.dumps(list(_findings(result, more)), indent=2) + "\n"
+
+
+def render_lines(result: RunResult, more: More | None = None) -> str:
     """The elements of the list of `render`, in the same order, a line each; empty when nothing is left."""
-    return "".join(json.dumps(_finding(finding, result.sources)) + "\n" for finding in result.findings)
+    return "".join(json.dumps(finding) + "\n" for finding in _findings(result, more))
+
+
+def _findings(result: RunResult, more: More | None) -> Iterator[dict[str, object]]:
+    for finding in result.findings:
+        yield {**_finding(finding, result.sources), **(more(finding) if more is not None else {})}
 
 
 def _finding(finding: Finding, sources: Mapping[str, Source]) -> dict[str, object]:

@@ -15,7 +15,7 @@ import torch
 from amplint.runtime.context import Run
 from amplint.runtime.device_log import MOST
 from amplint.runtime.place import Site
-from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
+from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler, gradient_norms
 
 #: Updates during which the scale finds its level.
 _WARM_UP = 50
@@ -335,10 +335,7 @@ class FirstNonFinite:
         gradients = [each.grad for each in parameters if each.grad is not None and not each.grad.is_sparse]
         if not gradients or len(gradients) != len(parameters):
             return None
-        device = gradients[0].device
-        with torch.no_grad():
-            norms = [torch.linalg.vector_norm(each, dtype=torch.float32).to(device) for each in gradients]
-            values = torch.stack(norms).tolist()
+        values = gradient_norms(gradients).tolist()
         bad = [each for each, value in zip(parameters, values, strict=True) if not math.isfinite(value)]
         if not bad:
             return None

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 
 from amplint.runtime.context import Run
-from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
+from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler, gradient_norms
 
 #: Steps after a skip, when the scale has just changed, whose norms are looked at.
 _AFTER_SKIP = 2
@@ -49,10 +49,7 @@ class NormWatch:
         ]
         if scale is None or not gradients or getattr(optimizer, "grad_scale", None) is not None:
             return
-        device = gradients[0].device
-        with torch.no_grad():
-            norms = [torch.linalg.vector_norm(each, dtype=torch.float32).to(device) for each in gradients]
-            norm = torch.linalg.vector_norm(torch.stack(norms))
+        norm = torch.linalg.vector_norm(gradient_norms(gradients))
         key = (tracked.index, tracked.attempts)
         self._run.log.put(norm, ("step_norm", key))
         self._run.log.put(scale, ("step_scale", key))

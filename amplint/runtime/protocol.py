@@ -12,7 +12,7 @@ import torch
 from amplint.runtime.anchors import current_step
 from amplint.runtime.context import Run
 from amplint.runtime.place import Site, here
-from amplint.runtime.tracked import TrackedOptimizer, TrackedScaler
+from amplint.runtime.tracked import Clip, TrackedOptimizer, TrackedScaler
 
 
 class ProtocolWatch:
@@ -26,7 +26,7 @@ class ProtocolWatch:
         self._by_hand: Dict[TrackedOptimizer, bool] = {}
         self._unscaling_site: Optional[Site] = None
         #: The clip of scaled gradients that no optimizer holds the parameters of.
-        self._stray_clip: Optional[Tuple[str, Optional[Site], Optional[Site]]] = None
+        self._stray_clip: Optional[Clip] = None
 
     # -------------------------------------------------------------------------------- scale and backward
 
@@ -156,7 +156,7 @@ class ProtocolWatch:
 
     def clipping(self, name: str, parameters: Any) -> None:
         """Gradients are about to be clipped."""
-        clipped = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters or ())
+        clipped = _listed(parameters)
         if self._fired and not self._run.touched:
             self._stray_clip = (name, here(), self._backward_site)
         for tracked in self._run.registry.optimizers():
@@ -178,9 +178,7 @@ class ProtocolWatch:
                     trace=[(tracked.step_site, "stepped here")],
                 )
 
-    def _clipped_while_scaled(
-        self, tracked: TrackedOptimizer, clip: Optional[Tuple[str, Optional[Site], Optional[Site]]]
-    ) -> None:
+    def _clipped_while_scaled(self, tracked: TrackedOptimizer, clip: Optional[Clip]) -> None:
         """Gradients are about to be used."""
         if clip is not None:
             name, site, first = clip
@@ -195,7 +193,7 @@ class ProtocolWatch:
 
     def clipped(self, name: str, parameters: Any, result: Any) -> None:
         """Remember what the clip itself wrote."""
-        listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters or ())
+        listed = _listed(parameters)
         for tracked in self._run.registry.optimizers():
             if tracked.owns(listed):
                 tracked.marks = tracked.brief_mark()
@@ -429,6 +427,11 @@ class ProtocolWatch:
     ) -> None:
         at = tracked.attempts if step is None else step
         self._run.report(code, message, site, at, trace=trace, subject=tracked.index)
+
+
+def _listed(parameters: Any) -> List[torch.Tensor]:
+    """What a clip was given: a tensor, or any number of them."""
+    return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters or ())
 
 
 def _first_site(tracked: TrackedOptimizer) -> Optional[Site]:

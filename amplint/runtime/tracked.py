@@ -1,7 +1,7 @@
 """What is known of each optimizer and scaler of the run: whose loss its gradients come from, and their state."""
 
 import weakref
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -13,6 +13,9 @@ _PROBES, _ONE_IN = 12, 3
 
 #: (id of the gradient, its version): changes whenever the gradient is replaced or written to.
 Mark = Tuple[int, int]
+
+#: A clip of scaled gradients: what clipped, where, and where the scaled loss was differentiated.
+Clip = Tuple[str, Optional[Site], Optional[Site]]
 
 
 class TrackedOptimizer:
@@ -55,8 +58,8 @@ class TrackedOptimizer:
         self.zeroed_at: Optional[Site] = None
         #: The user wrote to them since, and so unscaled them, perhaps.
         self.is_by_hand = False
-        #: Where they were clipped while scaled, and where the scaled loss was differentiated.
-        self.clip: Optional[Tuple[str, Optional[Site], Optional[Site]]] = None
+        #: The first clip of them while they were scaled.
+        self.clip: Optional[Clip] = None
 
     def consume(self) -> None:
         """A step used the gradients, or was skipped."""
@@ -225,6 +228,14 @@ class Registry:
     def scalers(self) -> List[TrackedScaler]:
         """All that were seen."""
         return list(self._scalers.values())
+
+
+def gradient_norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The norm of each gradient in float32, [number of gradients], on the device of the first."""
+    device = gradients[0].device
+    with torch.no_grad():
+        norms = [torch.linalg.vector_norm(each, dtype=torch.float32).to(device) for each in gradients]
+        return torch.stack(norms)
 
 
 def unwrapped(optimizer: Any) -> Any:

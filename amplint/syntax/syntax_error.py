@@ -39,9 +39,8 @@ def first_look(text: str) -> SyntaxProblem | None:
 
 def parsed(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
     """What is wrong with a text according to the running Python, or its tree, however deep that is."""
-    if text.startswith(
-        "\ufeff"
-    ):  # that of the file was removed; given a text, `ast` and LibCST skip another one
+    if text.startswith("\ufeff"):
+        # That of the file was removed; given a text, `ast` and LibCST skip another one.
         return SyntaxProblem("invalid non-printable character U+FEFF", Position(1, 1), final=True), None
     try:
         with warnings.catch_warnings():

@@ -5,18 +5,19 @@ Beside the rules rather than in them, because the gate asks before LibCST is loa
 
 from __future__ import annotations
 
+from functools import cache
+
 from amplint import facts
 from amplint.flow.scaler import may_concern
 from amplint.gate import Outline
 
-#: Methods whose result is a tensor of another dtype, and those whose result is one on another device.
-CONVERTED = ("float", "half", "bfloat16", "double", "to", "type", "type_as")
-MOVED = ("cuda", "npu", "xpu")
+#: Methods whose result is a tensor of another dtype or on another device.
+CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as", "cuda", "npu", "xpu")
 
 
 def discarded_cast(outline: Outline) -> bool:
     """A cast whose call is a statement of its own."""
-    return not outline.discarded_calls.isdisjoint((*CONVERTED, *MOVED))
+    return not outline.discarded_calls.isdisjoint(CASTS)
 
 
 def with_and(outline: Outline) -> bool:
@@ -39,6 +40,7 @@ def grad_scaler_odd_arguments(outline: Outline) -> bool:
     return any(name.endswith("GradScaler") for name in outline.names)
 
 
+@cache
 def private_parts() -> frozenset[str]:
     """Names of GradScaler's private attributes and methods."""
     return frozenset(row["name"] for row in facts.table("grad_scaler_private"))

@@ -47,7 +47,7 @@ def check(ctx: Context) -> Iterable[Report]:
             yield Report(
                 call,
                 f"`{text}` {what} an index, and is no device type then: {effect}",
-                fix=partial(_without_index, ctx, call, arg, name),
+                fix=partial(_without_index, ctx, call, arg),
             )
 
 
@@ -68,7 +68,7 @@ def _is_str(ctx: Context, node: cst.BaseExpression) -> bool:
     return len(node.args) == 1 and not (last_name(node.args[0].value) or "").endswith("type")
 
 
-def _without_index(ctx: Context, call: cst.Call, arg: cst.Arg, name: str) -> Fix | str:
+def _without_index(ctx: Context, call: cst.Call, arg: cst.Arg) -> Fix | str:
     node, tree = arg.value, ctx.model.tree
     if isinstance(node, cst.FormattedString):
         first = node.parts[0]

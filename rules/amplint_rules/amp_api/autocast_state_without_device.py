@@ -26,10 +26,11 @@ _SETS = "autocast on NPU does not change"
 def check(ctx: Context) -> Iterable[Report]:
     """Report unguarded calls that name no device, or the literal "cuda"."""
     found = [
-        (call, _CALLS[name])
-        for call, name in calls_of(ctx, tuple(_CALLS))
-        if not (_CALLS[name]["until"] and ctx.settings.torch >= facts.version(_CALLS[name]["until"]))
-        if len(call.args) == int(_CALLS[name]["arguments"]) and guard(ctx.model, call) is None
+        (call, row)
+        for call, row in ((call, _CALLS[name]) for call, name in calls_of(ctx, tuple(_CALLS)))
+        if not (row["until"] and ctx.settings.torch >= facts.version(row["until"]))
+        and len(call.args) == int(row["arguments"])
+        and guard(ctx.model, call) is None
     ]
     by_hand = any(row["sets"] for _, row in found)
     for call, row in found:

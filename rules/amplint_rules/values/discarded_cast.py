@@ -24,9 +24,7 @@ def check(ctx: Context) -> Iterable[Report]:
         if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
             continue
         method, owner = call.func.attr.value, call.func.value
-        if method not in (*shapes.CONVERTED, *shapes.MOVED) or not isinstance(
-            owner, (cst.Name, cst.Attribute)
-        ):
+        if method not in shapes.CASTS or not isinstance(owner, (cst.Name, cst.Attribute)):
             continue  # `torch.zeros(1).cuda()` starts CUDA
         if (
             is_tensor(ctx.model, owner)
@@ -86,7 +84,7 @@ RULE = Rule(
     summary="the result of a cast is dropped, and the tensor stays what it is",
     severity=Severity.ERROR,
     check=check,
-    words=tuple(f".{method}(" for method in (*shapes.CONVERTED, *shapes.MOVED)),
+    words=tuple(f".{method}(" for method in shapes.CASTS),
     shape=shapes.discarded_cast,
     fixable="unsafe",
     module=__name__,
