@@ -104,7 +104,7 @@ class Held(Objects):
         calls = self._calls.get(scope, [])
         complete = bool(calls) and scope not in self.as_values and not param.star
         for call in calls:
-            handed = dict((p.name, value) for p, value in self.bound(scope, call)).get(name)
+            handed = {p.name: value for p, value in self.bound(scope, call)}.get(name)
             found = (*found, *((handed,) if handed is not None else ()))
             complete = complete and (handed is not None or param.default is not None)
         return found, complete
