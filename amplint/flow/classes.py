@@ -48,6 +48,10 @@ class Classes:
                     return name[len(prefix) :]
         return None
 
+    def full_name(self, qualname: str) -> str:
+        """The qualified name by which the file's own code means one of its definitions."""
+        return f"{self._prefixes[0]}{qualname}"
+
     def klass(self, names: tuple[str, ...]) -> str | None:
         """The class of this file that `names` denote."""
         found = self.local(names)

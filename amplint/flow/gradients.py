@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from amplint.flow import walk
-from amplint.flow.lift import names
+from amplint.flow.lift import last, names
 from amplint.model import ir
 
 #: Functions that clip the gradients of `parameters`, their first argument.
@@ -110,7 +110,7 @@ class Derived:
         """Whether `expr` is computed from the norm of gradients."""
         if any(isinstance(e, ir.Name) and (e.id, e.scope) in self.norms for e in walk.inside(expr)):
             return True
-        measures = any(isinstance(e, ir.Call) and "norm" in _last(e.func) for e in walk.inside(expr))
+        measures = any(isinstance(e, ir.Call) and "norm" in last(e.func) for e in walk.inside(expr))
         return measures and any(isinstance(e, ir.Attr) and e.attr == "grad" for e in walk.inside(expr))
 
     def from_scale(self, expr: ir.Expr) -> bool:
@@ -167,8 +167,6 @@ class Derived:
             return False
         return bool(expr.args) and self.from_scale(expr.args[0].value)
 
-
-def _last(expr: ir.Expr) -> str:
-    if isinstance(expr, ir.Attr):
-        return expr.attr
-    return expr.id if isinstance(expr, ir.Name) else ""
+    def descales_by_assignment(self, target: ir.Expr, value: ir.Expr) -> bool:
+        """Whether `p.grad = p.grad / scale` or `p.grad *= inverse` does."""
+        return gradient_of(target) is not None and self.from_scale(value)

@@ -271,3 +271,10 @@ def scaled_by(expr: ir.Expr) -> Iterator[ir.Expr]:
             yield from scaled_by(item)
     elif isinstance(expr, (ir.Subscript, ir.Star, ir.Walrus)):
         yield from scaled_by(expr.value)
+
+
+def last(expr: ir.Expr) -> str:
+    """The last part of a name or an attribute chain, "" for anything else."""
+    if isinstance(expr, ir.Attr):
+        return expr.attr
+    return expr.id if isinstance(expr, ir.Name) else ""

@@ -283,9 +283,32 @@ class Objects(Bindings):
                 return found if _is_optimizer(call) else None
         return None
 
+    def made_from(self, path: c.Path) -> tuple[c.Path, ...]:
+        """What the object at `path` was made from: the arguments of its constructor."""
+        found: dict[c.Path, None] = {}
+        for binding in self._bindings.get(self.home(path), ()):
+            if isinstance(binding.value, ir.Call):
+                for arg in binding.value.args:
+                    inner = self.lift.path(arg.value)
+                    if inner is not None and inner != path:
+                        found[inner] = None
+        return tuple(found)
+
     def is_sharded(self, path: c.Path) -> bool:
         """Whether `path` holds a module wrapped in FSDP."""
         return any(is_sharded(binding.value) for binding in self._bindings.get(self.home(path), ()))
+
+    def identity(self, path: c.Path) -> c.Path:
+        """The same for all names of one object."""
+        return self._find(path)
+
+    def is_made(self, scaler: c.Path) -> bool:
+        """Whether this file makes the scaler that `scaler` holds."""
+        rep = self._find(scaler)
+        return any(
+            self._find(path) == rep and any(self._kind(b.value) == "scaler" for b in bindings)
+            for path, bindings in self._bindings.items()
+        )
 
     def is_shared(self, scaler: c.Path) -> bool:
         """Whether code elsewhere can reach the scaler: a global, or handed in by a caller."""

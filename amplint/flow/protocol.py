@@ -68,6 +68,8 @@ class Backward:
     scalers: tuple[Path, ...]
     losses: tuple[Path, ...]
     site: int
+    #: Where nothing has scaled the loss, its gradients are plain: it is no call that could scale them itself.
+    is_plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,28 @@ class Clip:
     """Gradients are bounded; `params` are the modules whose parameters they belong to (None: not known)."""
 
     params: tuple[Path, ...] | None
+    how: str
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Gradients are read or changed in a way for which their scale matters; `params` as in `Clip`."""
+
+    params: tuple[Path, ...] | None
+    how: str
+    site: int
+    #: They are changed, not just looked at.
+    changes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """The value of a loss that may be scaled goes elsewhere than into a backward."""
+
+    losses: tuple[Path, ...]
+    #: Scalers that scale it right here.
+    scalers: tuple[Path, ...]
     how: str
     site: int
 
@@ -119,6 +143,8 @@ class Invoke:
     function: str | None = None
     #: `super().method()` of this class.
     above: str | None = None
+    #: It stands under a test for finite numbers.
+    is_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +193,10 @@ class Exit:
 
     kind: str
     site: int
+    #: It ends a step that only adds to the gradients.
+    accumulates: bool = False
 
 
-Node = Assign | Backward | ManualBackward | Clip | Descale | Invoke | Branch | Loop | Attempt | Choice | Exit
+Event = Backward | ManualBackward | Clip | Touch | Leak | Descale
+Node = Assign | Event | Invoke | Branch | Loop | Attempt | Choice | Exit
 Program = tuple[Node, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amplint.flow import conditions as c
@@ -74,13 +74,30 @@ class Pruner:
         return self._reaching(lambda node: isinstance(node, p.Clip))
 
     @cached_property
+    def stepping(self) -> set[str]:
+        """Functions that let a scaler step, themselves or in what they call."""
+        return self._reaching(
+            lambda node: (
+                isinstance(node, p.Invoke)
+                and node.method == "step"
+                and node.receiver is not None
+                and self._objects.is_scaler(node.receiver)
+            )
+        )
+
+    @cached_property
+    def differentiating(self) -> set[str]:
+        """Functions that take gradients, themselves or in what they call."""
+        return self._reaching(lambda node: isinstance(node, p.Backward))
+
+    @cached_property
     def scaling(self) -> set[str]:
         """Functions that may take gradients of a scaled loss, themselves or in what they call."""
         return self._reaching(self._may_scale)
 
     def _may_scale(self, node: p.Node) -> bool:
         if isinstance(node, p.Backward):
-            return bool(node.scalers) or self._scaled_losses
+            return bool(node.scalers) or (bool(node.losses) and self._scaled_losses)
         return isinstance(node, p.ManualBackward)
 
     def _reaching(self, wanted: Callable[[p.Node], bool]) -> set[str]:
@@ -121,7 +138,7 @@ class Pruner:
     def _is_event(self, node: p.Node) -> bool:
         if isinstance(node, p.Backward):
             return True
-        if isinstance(node, (p.ManualBackward, p.Clip, p.Descale)):
+        if isinstance(node, (p.ManualBackward, p.Clip, p.Touch, p.Leak, p.Descale)):
             return True
         return isinstance(node, p.Invoke) and (self._is_protocol(node) or self._touches(node))
 
@@ -170,7 +187,7 @@ class Pruner:
         if isinstance(node, p.Assign):
             return node if relevant is None else relevant.reduced(node)
         if isinstance(node, p.Backward) and not self._scaled_losses:
-            return p.Backward(node.scalers, (), node.site) if node.scalers else None
+            return replace(node, losses=())
         if isinstance(node, p.Branch):
             return self._prune_branch(node, relevant)
         if isinstance(node, p.Loop):
@@ -331,7 +348,7 @@ def _acts(node: p.Node) -> bool:
 
 def _is_act(node: p.Node) -> bool:
     """Whether the scaler, gradients or code elsewhere are concerned, not just where execution goes."""
-    return isinstance(node, (p.Backward, p.ManualBackward, p.Clip, p.Descale, p.Invoke))
+    return isinstance(node, (p.Event, p.Invoke))
 
 
 def runs_hooks(node: p.Invoke) -> bool:
@@ -346,9 +363,9 @@ def looks_like_optimizer(objects: Objects, path: c.Path) -> bool:
 
 
 def _read(node: p.Node, called: bool) -> Iterator[c.Path]:
-    if isinstance(node, p.Backward):
+    if isinstance(node, (p.Backward, p.Leak)):
         yield from (*node.scalers, *node.losses)
-    elif isinstance(node, p.Clip):
+    elif isinstance(node, (p.Clip, p.Touch)):
         yield from node.params or ()
     elif isinstance(node, p.Invoke):
         if node.receiver is not None:

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from amplint.finding import Confidence
-from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.entries import Entries
 from amplint.flow.gradients import may_clip
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
+from amplint.flow.sightings import ClipRecord, Recording
 from amplint.flow.slicing import Slicer
 from amplint.flow.state import FRAMEWORK
-from amplint.flow.typestate import ClipRecord, GaveUp, Recording, Typestate
+from amplint.flow.surroundings import Surroundings
+from amplint.flow.typestate import GaveUp, Typestate
+from amplint.flow.verdicts import Verdicts, Violation, written
 from amplint.model import ir
 
 if TYPE_CHECKING:
@@ -67,23 +69,33 @@ class ScalerAnalysis:
     """All verdicts about one file."""
 
     clips_before_unscale: tuple[ClipBeforeUnscale, ...] = ()
+    #: Other mistakes, by where they are.
+    violations: tuple[Violation, ...] = ()
     #: Functions that took too many steps to analyse.
     gave_up: int = 0
+
+    def of(self, kind: str) -> tuple[Violation, ...]:
+        """The mistakes of one kind (see `verdicts.KINDS`)."""
+        return tuple(violation for violation in self.violations if violation.kind == kind)
 
 
 _RESULTS: WeakKeyDictionary[ModuleModel, ScalerAnalysis] = WeakKeyDictionary()
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
-_SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward")
+_SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward|GradScaler")
 _ORDER = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
+
+
+def may_scale(names: Set[str]) -> bool:
+    """Whether a file with these identifiers can take gradients of a scaled loss, or step a scaler."""
+    differentiates = "backward" in names or "manual_backward" in names
+    if differentiates and ("scale" in names or any(name.endswith("GradScaler") for name in names)):
+        return True
+    return "manual_backward" in names and "automatic_optimization" in names
 
 
 def may_concern(names: Set[str]) -> bool:
     """Whether a file with these identifiers can have a clip that a scaled backward reaches."""
-    if "scale" in names:
-        scales = "backward" in names or "manual_backward" in names
-    else:
-        scales = "manual_backward" in names and "automatic_optimization" in names
-    return scales and may_clip(names)
+    return may_scale(names) and may_clip(names)
 
 
 def scaler_analysis(model: ModuleModel) -> ScalerAnalysis:
@@ -97,12 +109,17 @@ def scaler_analysis(model: ModuleModel) -> ScalerAnalysis:
 def analyse(model: ModuleModel) -> ScalerAnalysis:
     """Slice every function of the file and run the protocol from each of them."""
     text = model.source.text
-    if not _SCALES.search(text) or not may_concern(set(_IDENTIFIER.findall(text))):
+    if not _SCALES.search(text) or not may_scale(set(_IDENTIFIER.findall(text))):
         return ScalerAnalysis()
     objects = Objects(model)
     slicer = Slicer(objects)
-    pruner = Pruner(objects, {name: slicer.program(f) for name, f in objects.functions.items()})
-    roots = [name for name in objects.functions if name in pruner.clipping and name in pruner.scaling]
+    whole = {name: slicer.program(f) for name, f in objects.functions.items()}
+    pruner = Pruner(objects, whole)
+    roots = [
+        name
+        for name in objects.functions
+        if name in pruner.scaling or (name in pruner.differentiating and name in pruner.stepping)
+    ]
     if not roots:
         return ScalerAnalysis()
     programs = pruner.result()
@@ -130,7 +147,8 @@ def analyse(model: ModuleModel) -> ScalerAnalysis:
             # not a helper: the call that leads to the clip leads to a backward as well
             verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
         found.extend([verdict] if verdict is not None else [])
-    return ScalerAnalysis(tuple(found), gave_up)
+    verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
+    return ScalerAnalysis(tuple(found), verdicts.of(recordings), gave_up)
 
 
 def _verdict(
@@ -151,7 +169,7 @@ def _verdict(
     return ClipBeforeUnscale(
         clip.site,
         clip.how,
-        _written(scaler),
+        written(scaler),
         backward,
         steps,
         late,
@@ -223,13 +241,6 @@ def _idle(
     others = any(scaler not in scalers for record in records for scaler in record.off)
     idle = others or bool(calls) or any(record.idle for record in records)
     return idle, next((call for call in calls if call is not None), None)
-
-
-def _written(scaler: c.Path) -> str:
-    if scaler == FRAMEWORK:
-        return ""
-    root = "self" if scaler[0].endswith(".self") else scaler[0].rpartition(":")[2]
-    return "".join([root, *(part if part.startswith("[") else f".{part}" for part in scaler[1:])])
 
 
 def _trains_in_half(functions: Iterable[ir.Function]) -> bool:

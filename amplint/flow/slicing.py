@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.gradients import Derived, clipped_by_call
-from amplint.flow.lift import names, scaled_by
+from amplint.flow.leaks import Leaks
+from amplint.flow.lift import last, names, scaled_by
+from amplint.flow.measures import Measures, asks_for_finite, changed_by_assignment, changed_by_call, shown
 from amplint.flow.objects import Objects, backward_losses
 from amplint.model import ir
 
+_WINDOW = re.compile(r"accum|sync_grad|micro|is_last|boundary|need_update|do_update", re.IGNORECASE)
 #: Loops over displays of at most this many elements are unrolled.
 _UNROLLED = 6
 
@@ -24,12 +28,34 @@ class Slicer:
         self._lift = objects.lift
         self._derived = Derived(())
         self._owner: str | None = None
+        self._measures = Measures((), {})
+        self._leaks = Leaks((), objects)
+        #: Tests for finite numbers around the statement at hand.
+        self._checks = 0
+        #: Tests for the end of an accumulation window around it.
+        self._windows = 0
+        self._helpers = self._find_helpers()
+
+    def _find_helpers(self) -> dict[str, ir.Expr | None]:
+        """Functions of this file that return a measurement of the gradients of what they are handed."""
+        found: dict[str, ir.Expr | None] = {}
+        for name, function in self._objects.functions.items():
+            if name and _reads_gradients(function) and Measures(function.body, {}).returned:
+                found[self._objects.classes.full_name(name)] = None
+        return found
 
     def program(self, function: ir.Function) -> p.Program:
         """The program of one function, before what does not matter is dropped."""
         self._derived = Derived(function.body)
+        self._measures = Measures(function.body, self._helpers)
+        self._leaks = Leaks(function.body, self._objects)
         self._owner = function.owner
-        return self._block(function.body)
+        self._checks = self._windows = 0
+        body = function.body
+        if body and isinstance(body[-1], ir.Return):  # leaving at the end is no way of its own
+            last = tuple(self._leaving(body[-1]))
+            return (*self._block(body[:-1]), *last[:-1])
+        return self._block(body)
 
     # -- statements -----------------------------------------------------------------------------------------
 
@@ -46,7 +72,11 @@ class Slicer:
         elif isinstance(stmt, ir.If):
             yield from self._events(stmt.test)
             test = self._lift.formula(stmt.test)
+            self._checks += asks_for_finite(stmt.test)
+            self._windows += _asks_for_window(stmt.test)
             yield p.Branch(test, self._block(stmt.body), self._block(stmt.orelse), stmt.site)
+            self._checks -= asks_for_finite(stmt.test)
+            self._windows -= _asks_for_window(stmt.test)
         elif isinstance(stmt, ir.For):
             yield from self._for(stmt)
         elif isinstance(stmt, ir.While):
@@ -63,6 +93,8 @@ class Slicer:
             yield from self._leaving(stmt)
 
     def _leaving(self, stmt: ir.Stmt) -> Iterator[p.Node]:
+        if isinstance(stmt, ir.Return):
+            yield from self._leaks.returned(stmt)
         for expr in walk.own(stmt):
             yield from self._events(expr)
         if isinstance(stmt, ir.Try):
@@ -73,11 +105,11 @@ class Slicer:
             arms = tuple(self._block(body) for _, body in stmt.cases)
             yield p.Choice(arms if stmt.exhaustive else (*arms, ()), stmt.site)
         elif isinstance(stmt, ir.Return):
-            yield p.Exit("return", stmt.site)
+            yield p.Exit("return", stmt.site, self._windows > 0)
         elif isinstance(stmt, ir.Raise):
             yield p.Exit("raise", stmt.site)
         elif isinstance(stmt, ir.Jump):
-            yield p.Exit(stmt.kind, stmt.site)
+            yield p.Exit(stmt.kind, stmt.site, self._windows > 0)
         elif isinstance(stmt, ir.Assert):
             yield p.Branch(self._lift.formula(stmt.test), (), (p.Exit("raise", stmt.site),), stmt.site)
         elif isinstance(stmt, ir.Delete):
@@ -89,15 +121,26 @@ class Slicer:
         yield from self._events(stmt.value)
         for target in stmt.targets:
             clipped = self._derived.clip_by_assignment(target, stmt.value)
+            changed = changed_by_assignment(target, stmt.value)
             if clipped is not None:
                 yield self._clip(clipped, "assignment to .grad", stmt.site)
+            elif self._derived.descales_by_assignment(target, stmt.value):
+                yield p.Descale(stmt.site)
+            elif changed is not None:
+                yield self._touch(changed, "assignment to .grad", stmt.site, True)
             yield from self._store(target, stmt.value, stmt.site)
 
     def _augmented(self, stmt: ir.AugAssign) -> Iterator[p.Node]:
         yield from self._events(stmt.value)
         clipped = self._derived.clip_by_assignment(stmt.target, stmt.value, stmt.op)
+        changed = changed_by_assignment(stmt.target, stmt.value, stmt.op)
         if clipped is not None:
             yield self._clip(clipped, "multiplication of .grad", stmt.site)
+        elif self._derived.descales_by_assignment(stmt.target, stmt.value):
+            yield p.Descale(stmt.site)
+        elif changed is not None:
+            yield self._touch(changed, "addition to .grad", stmt.site, True)
+        yield from self._leaks.accumulated(stmt)
         whole = ir.Binary(stmt.op, stmt.target, stmt.value, stmt.site)
         yield from self._store(stmt.target, whole, stmt.site)
 
@@ -242,6 +285,11 @@ class Slicer:
     def _call(self, call: ir.Call) -> Iterator[p.Node]:
         for part in walk.parts(call):
             yield from self._events(part)
+        yield from self._leaks.shown(call)
+        if call.site in self._measures.used:
+            yield self._touch(self._measures.owners[call.site], f"{last(call.func)}", call.site, False)
+        elif (owner := shown(call)) is not None:
+            yield self._touch(owner, f"{last(call.func)}", call.site, False)
         clip = clipped_by_call(call)
         if clip is not None:
             params, how = clip
@@ -255,6 +303,10 @@ class Slicer:
         if self._derived.descales(call):
             yield p.Descale(call.site)
             return
+        changed = changed_by_call(call)
+        if changed is not None:
+            yield self._touch(changed, f"{last(call.func)}", call.site, True)
+            return
         if self._objects.callee(call, self._owner) is None:
             if self._is_sharded_clip(call):
                 assert isinstance(call.func, ir.Attr)
@@ -267,6 +319,10 @@ class Slicer:
     def _clip(self, owner: ir.Expr, how: str, site: int) -> p.Clip:
         path = self._lift.path(owner)
         return p.Clip((path,) if path is not None else None, how, site)
+
+    def _touch(self, owner: ir.Expr | None, how: str, site: int, changes: bool) -> p.Touch:
+        found = self._objects.parameters(owner) if owner is not None else None
+        return p.Touch(found, how, site, changes)
 
     def _is_sharded_clip(self, call: ir.Call) -> bool:
         if not isinstance(call.func, ir.Attr) or call.func.attr != "clip_grad_norm_":
@@ -290,12 +346,14 @@ class Slicer:
             owner = self._lift.path(call.func.value)
             if owner is not None:
                 yield p.ManualBackward(owner, call.site)
-        if scalers or losses:
-            yield p.Backward(tuple(scalers), tuple(losses), call.site)
+        if _takes_gradients(call):
+            yield p.Backward(tuple(scalers), tuple(losses), call.site, _is_plain(call))
+        elif scalers or losses:
+            yield p.Backward(tuple(scalers), tuple(losses), call.site, False)
 
     def _gradients(self, loss: ir.Expr, site: int) -> p.Program:
         scalers, losses = self._factors(loss)
-        return (p.Backward(scalers, losses, site),) if scalers or losses else ()
+        return (p.Backward(scalers, losses, site),)
 
     def _invoke(self, call: ir.Call) -> Iterator[p.Node]:
         func = call.func
@@ -311,7 +369,7 @@ class Slicer:
         if isinstance(func, ir.Attr) and function is None:
             above = self._super_of(func.value)
             receiver = self._lift.path(func.value)
-            yield p.Invoke(receiver, func.attr, arguments, call.site, None, above)
+            yield p.Invoke(receiver, func.attr, arguments, call.site, None, above, self._checks > 0)
         else:
             yield p.Invoke(self._lift.path(func), "__call__", arguments, call.site, function)
 
@@ -338,3 +396,32 @@ class Slicer:
             if path is not None and path[:-1] == (self._lift.self_root(self._owner),):
                 return self._objects.classes.method(self._owner, expr.attr)
         return None
+
+
+def _asks_for_window(test: ir.Expr) -> bool:
+    """Whether a test looks for the end of a window of micro-steps."""
+    for expr in walk.inside(test):
+        if isinstance(expr, ir.Binary) and expr.op == "%":
+            return True
+        if isinstance(expr, (ir.Name, ir.Attr)) and _WINDOW.search(last(expr)):
+            return True
+    return False
+
+
+def _takes_gradients(call: ir.Call) -> bool:
+    """Whether the call is a `backward` of something."""
+    func = call.func
+    if isinstance(func, ir.Attr) and func.attr == "backward":
+        return not (isinstance(func.value, ir.Call) and names(func.value.func) == ("builtins.super",))
+    return False
+
+
+def _is_plain(call: ir.Call) -> bool:
+    """Whether the call is a tensor's `backward` or torch's, not that of an engine that may scale the loss."""
+    if "torch.autograd.backward" in names(call.func):
+        return True
+    return all(arg.keyword is not None and not arg.star for arg in call.args)
+
+
+def _reads_gradients(function: ir.Function) -> bool:
+    return any(isinstance(e, ir.Attr) and e.attr == "grad" for e in walk.expressions(function.body))

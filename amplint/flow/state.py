@@ -17,6 +17,8 @@ from amplint.flow.protocol import Value
 
 #: The scaler that a framework drives behind `manual_backward` and `optimizer.step`.
 FRAMEWORK: c.Path = ("<framework's scaler>",)
+#: Stands for a scaler where there is none: gradients of losses that nothing has scaled.
+PLAIN: c.Path = ("<no scaler>",)
 
 
 @hashed_once
@@ -35,14 +37,57 @@ class Pending(Hashed):
 
 @hashed_once
 @dataclass(frozen=True, slots=True)
+class Called(Hashed):
+    """What a scaler did last for one optimizer since its last `update`: "unscale_" or "step"."""
+
+    optimizer: c.Path
+    method: str
+    site: int
+    #: Where execution left its block (continue, return, break) since.
+    left: int | None = None
+
+
+@hashed_once
+@dataclass(frozen=True, slots=True)
 class Phase(Hashed):
-    """Where one scaler stands: scaled, off (its backward ran without scaling) or unknown; absent: idle."""
+    """Where one scaler stands; absent: nothing is known to have happened.
+
+    `kind` is about the gradients of its last backward: scaled, off (it ran without scaling), plain (there is no
+    scaler), zeroed, gone (consumed, and the scale updated) or unknown.
+    """
 
     kind: str
+    #: The backward; the `zero_grad` where the kind is zeroed.
     backward: int
     unscaled: tuple[c.Path, ...] = ()
     stepped: tuple[c.Path, ...] = ()
     pending: tuple[Pending, ...] = ()
+    #: The last call for each optimizer since the last `update`.
+    calls: tuple[Called, ...] = ()
+    #: Optimizers that have consumed these gradients, each with the step.
+    spent: tuple[tuple[c.Path, int], ...] = ()
+    #: Optimizers that have stepped in this round with gradients of backwards before.
+    earlier: tuple[tuple[c.Path, int], ...] = ()
+    #: Optimizers whose gradients were zeroed since the backward, each with the `zero_grad`.
+    zeroed: tuple[tuple[c.Path, int], ...] = ()
+    #: Clips since the gradients were consumed.
+    after: tuple[int, ...] = ()
+    #: The last `update` of this round of the loop (or call), and the optimizers stepped before it.
+    updated: tuple[int, tuple[c.Path, ...]] | None = None
+
+    def call(self, optimizer: c.Path) -> Called | None:
+        """The last call for `optimizer` since the last `update`."""
+        return next((call for call in self.calls if call.optimizer == optimizer), None)
+
+    def calling(self, optimizer: c.Path, method: str, site: int) -> Phase:
+        """The phase after a call for `optimizer`."""
+        rest = tuple(call for call in self.calls if call.optimizer != optimizer)
+        return replace(self, calls=(*rest, Called(optimizer, method, site)))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it says no more than that nothing has happened."""
+        return self.kind == "gone" and not (self.calls or self.spent or self.updated or self.earlier)
 
 
 #: The path that an assignment changes (None: nothing), the element that is another one from then on, and the
@@ -103,7 +148,7 @@ class State:
     def with_phase(self, scaler: c.Path, phase: Phase | None) -> State:
         """The same state with another phase of one scaler (None: idle)."""
         scalers = dict(self.scalers)
-        if phase is None:
+        if phase is None or phase.is_blank:
             scalers.pop(scaler, None)
         else:
             scalers[scaler] = phase
@@ -302,4 +347,4 @@ def without(states: list[State], atom: c.Atom) -> list[State]:
 
 def descaled(phase: Phase) -> Phase:
     """The phase after somebody divided gradients by the loss scale by hand: nothing more can be told."""
-    return replace(phase, kind="unknown")
+    return replace(phase, kind="unknown", calls=(), spent=(), earlier=(), zeroed=(), after=())

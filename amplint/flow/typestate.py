@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import is_not
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
-from amplint.flow.environment import Environment
+from amplint.flow.automaton import Automaton, Frame
 from amplint.flow.objects import Objects
-from amplint.flow.pruning import looks_like_optimizer, runs_hooks
-from amplint.flow.state import FRAMEWORK, Pending, Phase, State, Values, descaled, merge, rarest, without
+from amplint.flow.pruning import runs_hooks
+from amplint.flow.sightings import Recording
+from amplint.flow.state import FRAMEWORK, State, Values, descaled, merge, rarest, without
 
 #: States of one point of a program; past this assumptions are dropped.
 _MOST_STATES = 64
@@ -30,61 +31,6 @@ class GaveUp(Exception):
     """A root needs more steps than the analysis is willing to take."""
 
 
-#: What a clip sees of one scaler: scaled, unscaled, off, unknown, or other (not its gradients); with it the
-#: scaler's optimizers that provably own the clipped parameters.
-Seen = tuple[str, tuple[c.Path, ...]]
-
-
-@dataclass(slots=True)
-class ClipRecord:
-    """What was seen at one clip from one root."""
-
-    #: Scaler -> site of the backward, for each scaled and not unscaled state.
-    scaled: dict[c.Path, int] = field(default_factory=dict)
-    unscaled: bool = False
-    unknown: bool = False
-    #: Reached without a scaler having run its backward.
-    idle: bool = False
-    #: The calls by which it was reached so, where it stands in a function that was called.
-    idle_calls: dict[int, None] = field(default_factory=dict)
-    #: Scalers that are disabled in some execution.
-    off: dict[c.Path, None] = field(default_factory=dict)
-    #: The same gradients came here more than once.
-    repeated: bool = False
-    #: Site of the step -> the optimizer, for steps that consumed what was clipped.
-    steps: dict[int, c.Path] = field(default_factory=dict)
-    #: Sites of `unscale_` calls that came too late.
-    late_unscales: dict[int, c.Path] = field(default_factory=dict)
-    #: Some execution was followed by another backward, or by the end, without a step.
-    unconsumed: bool = False
-    #: The function ended with the clipped gradients still there.
-    left: bool = False
-
-
-@dataclass(slots=True)
-class Recording:
-    """All that one root showed."""
-
-    clips: dict[int, ClipRecord] = field(default_factory=dict)
-    #: Scaler -> optimizers that it unscales or steps.
-    optimizers: dict[c.Path, dict[c.Path, None]] = field(default_factory=dict)
-    imprecise: bool = False
-
-    def clip(self, site: int) -> ClipRecord:
-        """The record of one clip."""
-        return self.clips.setdefault(site, ClipRecord())
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Which functions are being executed, and the class of the innermost one's object."""
-
-    functions: tuple[str, ...]
-    klass: str | None
-    #: The call by which it was reached.
-    call: int | None = None
-
-
 @dataclass(slots=True)
 class Flow:
     """The states behind a piece of program: falling out of its end, or leaving otherwise."""
@@ -97,19 +43,14 @@ class Flow:
         self.exits.setdefault(kind, []).extend(states)
 
 
-class Typestate(Environment):
+class Typestate(Automaton):
     """One file's protocol programs, ready to be run from any function as root."""
 
     def __init__(self, objects: Objects, programs: dict[str, p.Program], matters: set[str]) -> None:
         super().__init__(objects)
         self._programs = programs
         self._matters = matters
-        self._record = Recording()
         self._steps = 0
-        #: (scaler, what was answered) whenever the number of a scaler's optimizers decided something.
-        self._alone: set[tuple[c.Path, bool]] = set()
-        #: What a clip saw of a scaler whose optimizers were not all known yet.
-        self._guesses: list[tuple[c.Path, Phase, p.Clip, State, tuple[c.Path, ...], Seen]] = []
 
     def run(self, root: str) -> Recording:
         """Run one function with all scalers idle at its entry.
@@ -119,12 +60,11 @@ class Typestate(Environment):
         """
         known: dict[c.Path, dict[c.Path, None]] = {}
         for _ in range(2):
-            self._record = Recording(optimizers={s: dict(o) for s, o in known.items()})
+            self._restart(known)
             self._steps = 0
             self._uses = {}
             self._dropped = set()
             self._forgetful = False
-            self._alone, self._guesses = set(), []
             function = self._objects.functions[root]
             klass = function.owner if function.owner in self._objects.classes.by_name else None
             flow = self._run(self._programs[root], [self._pool.state()], Frame((root,), klass))
@@ -134,27 +74,6 @@ class Typestate(Environment):
                 break
             known = self._record.optimizers
         return self._record
-
-    def _guessed_right(self) -> bool:
-        """Whether nothing would have come out differently, had all optimizers been known from the start."""
-        now = {scaler: tuple(found) for scaler, found in self._record.optimizers.items()}
-        return all(self._is_alone(scaler) is answer for scaler, answer in tuple(self._alone)) and all(
-            known == now.get(scaler, ()) or self._at_clip(scaler, phase, node, state) == seen
-            for scaler, phase, node, state, known, seen in tuple(self._guesses)
-        )
-
-    def _is_alone(self, scaler: c.Path) -> bool:
-        """Whether no more than one optimizer of the scaler is known."""
-        answer = len(self._record.optimizers.get(scaler, ())) <= 1
-        self._alone.add((scaler, answer))
-        return answer
-
-    def _end(self, state: State) -> None:
-        for phase in state.scalers.values():
-            self._abandon(phase)
-            for pending in phase.pending:
-                if not (pending.late or pending.consumed):
-                    self._record.clip(pending.site).left = True
 
     # -- programs -------------------------------------------------------------------------------------------
 
@@ -198,7 +117,10 @@ class Typestate(Environment):
         if isinstance(node, p.Choice):
             return self._joined([self._run(arm, states, frame) for arm in node.arms])
         if isinstance(node, p.Exit):
-            return Flow([], {node.kind: states})
+            if node.kind == "raise" or node.accumulates:
+                return Flow([], {node.kind: states})
+            left = [self._leave_block(state, node.site) for state in states]
+            return Flow([], {node.kind: left})
         if isinstance(node, p.Invoke):
             return self._joined([self._invoke(node, state, frame) for state in states])
         return Flow([after for state in states for after in self._event(node, state, frame)])
@@ -213,6 +135,10 @@ class Typestate(Environment):
             return [self._scale(FRAMEWORK, node.site, state)] if manual else [state]
         if isinstance(node, p.Clip):
             return [self._clip(node, state, frame)]
+        if isinstance(node, p.Touch):
+            return [self._touch(node, state)]
+        if isinstance(node, p.Leak):
+            return [self._leak(node, state)]
         if isinstance(node, p.Descale):
             return [state.with_phases({s: descaled(f) for s, f in state.scalers.items()})]
         raise TypeError(type(node).__name__)
@@ -250,13 +176,13 @@ class Typestate(Environment):
             seen.update(head.key for head in fresh)
             entered = fresh
             if node.test is None:
-                behind.extend(fresh)
+                behind.extend(fresh if turn else ())  # a loop over batches or parameters has some
             else:
                 tests = self._run(node.start, fresh, frame).normal
                 behind.extend(s for head in tests for s in self._assume(node.test, False, head))
                 entered = [s for head in tests for s in self._assume(node.test, True, head)]
             program = node.body if node.test is not None else (*node.start, *node.body)
-            flow = self._run(program, self._bounded(entered), frame)
+            flow = self._run(program, self._bounded(self._next_round(entered)), frame)
             broken.extend(flow.exits.pop("break", ()))
             heads = self._bounded([*flow.normal, *flow.exits.pop("continue", ())])
             for kind, left in flow.exits.items():
@@ -291,99 +217,6 @@ class Typestate(Environment):
             result.leave(kind, final.normal)
         return result
 
-    # -- events ---------------------------------------------------------------------------------------------
-
-    def _backward(self, node: p.Backward, state: State) -> list[State]:
-        scalers: dict[c.Path, None] = {}
-        for path in node.scalers:
-            found = self._scaler(path, state)
-            if found is not None:
-                scalers[found] = None
-        for loss in node.losses:
-            scalers.update(dict.fromkeys(self._carried(c.Ref(loss), state)))
-        states = [state]
-        for scaler in scalers:
-            states = [after for before in states for after in self._scaled(scaler, node.site, before)]
-        return states
-
-    def _scaled(self, scaler: c.Path, site: int, state: State) -> list[State]:
-        """The states after a backward of what `scaler` scaled: it exists, and scales where it is enabled."""
-        enabled = self._pool.atom(c.Atom("enabled", c.Ref(scaler)))
-        there = self._assume(self._pool.atom(c.Atom("truth", c.Ref(scaler))), True, state)
-        on = [s for before in there for s in self._assume(enabled, True, before)]
-        off = [s for before in there for s in self._assume(enabled, False, before)]
-        return [
-            *(self._scale(scaler, site, s) for s in on),
-            *(s.with_phase(scaler, Phase("off", site)) for s in off),
-        ]
-
-    def _scale(self, scaler: c.Path, site: int, state: State) -> State:
-        before = state.scalers.get(scaler)
-        if before is None:
-            return state.with_phase(scaler, Phase("scaled", site))
-        self._abandon(before)
-        backward = before.backward if before.kind == "scaled" and not before.stepped else site
-        unscaled = () if self._is_alone(scaler) else before.unscaled
-        return state.with_phase(
-            scaler, replace(before, kind="scaled", backward=backward, unscaled=unscaled, pending=())
-        )
-
-    def _clip(self, node: p.Clip, state: State, frame: Frame) -> State:
-        record = self._record.clip(node.site)
-        seen = {s: self._at_clip(s, phase, node, state) for s, phase in state.scalers.items()}
-        found = {verdict for verdict, _ in seen.values()}
-        if "unknown" in found:
-            record.unknown = True
-        elif "unscaled" in found:
-            record.unscaled = True
-        elif "scaled" in found:
-            for scaler, (verdict, owners) in seen.items():
-                if verdict == "scaled":
-                    phase = state.scalers[scaler]
-                    record.scaled.setdefault(scaler, phase.backward)
-                    pending = Pending(node.site, bool(phase.stepped), owners)
-                    record.repeated |= any(q.site == node.site and not q.consumed for q in phase.pending)
-                    if pending not in phase.pending:
-                        phase = replace(phase, pending=(*phase.pending, pending))
-                        state = state.with_phase(scaler, phase)
-        elif "off" in found:
-            record.off.update((scaler, None) for scaler, (verdict, _) in seen.items() if verdict == "off")
-        else:
-            record.idle = True
-            if frame.call is not None:
-                record.idle_calls[frame.call] = None
-        return state
-
-    def _at_clip(self, scaler: c.Path, phase: Phase, node: p.Clip, state: State) -> Seen:
-        if phase.kind != "scaled":
-            return phase.kind, ()
-        optimizers = tuple(self._record.optimizers.get(scaler, ()))
-        seen = self._seen(optimizers, phase, node, state)
-        self._guesses.append((scaler, phase, node, state, optimizers, seen))
-        return seen
-
-    def _seen(self, optimizers: tuple[c.Path, ...], phase: Phase, node: p.Clip, state: State) -> Seen:
-        """What a clip sees of a scaler with these optimizers whose gradients are scaled."""
-        params = self._modules(node.params, state)
-        owners = tuple(o for o in optimizers if self._owns(o, params, state)) if params else ()
-        if owners:
-            return "unscaled" if any(o in phase.unscaled for o in owners) else "scaled", owners
-        if params and any(
-            self._owns(o, params, state) for o in self._objects.optimizers if o not in optimizers
-        ):
-            return "other", ()
-        return "unscaled" if phase.unscaled else "scaled", ()
-
-    def _modules(self, params: tuple[c.Path, ...] | None, state: State) -> tuple[c.Path, ...]:
-        return tuple(self._path(path, state) for path in params) if params else ()
-
-    def _owns(self, optimizer: c.Path, params: tuple[c.Path, ...], state: State) -> bool:
-        """Whether all of `params` provably belong to `optimizer`."""
-        if all(path[: len(optimizer) + 1] == (*optimizer, "param_groups") for path in params):
-            return True
-        owned = self._modules(self._objects.owned(optimizer), state)
-        return bool(owned) and all(any(path[: len(o)] == o for o in owned) for path in params)
-
     # -- calls ----------------------------------------------------------------------------------------------
 
     def _invoke(self, node: p.Invoke, state: State, frame: Frame) -> Flow:
@@ -394,81 +227,10 @@ class Typestate(Environment):
         if callees:
             return self._joined([self._inline(node, name, klass, state, frame) for name, klass in callees])
         if node.method == "zero_grad":
-            return Flow([self._zero_grad(state)])
+            return Flow([self._zero_grad(node, state)])
         if node.method == "step" and node.receiver is not None:
             state = self._plain_step(node, self._path(node.receiver, state), state)
         return Flow([self._escape(node, state, frame)])
-
-    def _method(self, node: p.Invoke, scaler: c.Path, state: State) -> list[State]:
-        if node.method in ("step", "unscale_"):
-            optimizer = self._optimizer(node, state)
-            self._record.optimizers.setdefault(scaler, {})[optimizer] = None
-            phase = state.scalers.get(scaler)
-            if phase is None:
-                return [state]
-            act = self._step if node.method == "step" else self._unscale
-            return [state.with_phase(scaler, act(node.site, optimizer, phase))]
-        if node.method == "update":
-            self._abandon(state.scalers.get(scaler, Phase("off", 0)))
-            return [state.with_phase(scaler, None)]
-        return [state]
-
-    def _optimizer(self, node: p.Invoke, state: State) -> c.Path:
-        for argument in node.arguments:
-            if argument.keyword in (None, "optimizer") and not argument.star:
-                if len(argument.handed) == 1:
-                    return self._path(argument.handed[0], state)
-                break
-        return (f"<optimizer at {node.site}>",)
-
-    @staticmethod
-    def _concerned(optimizer: c.Path, phase: Phase) -> tuple[Pending, ...]:
-        """The clips that acted on what `optimizer` is about to consume."""
-        if optimizer in phase.stepped:
-            return ()
-        return tuple(q for q in phase.pending if not q.owners or optimizer in q.owners)
-
-    def _step(self, site: int, optimizer: c.Path, phase: Phase) -> Phase:
-        concerned = self._concerned(optimizer, phase)
-        for pending in concerned:
-            self._record.clip(pending.site).steps[site] = optimizer
-        return replace(
-            phase,
-            unscaled=tuple(o for o in phase.unscaled if o != optimizer),
-            stepped=tuple(dict.fromkeys((*phase.stepped, optimizer))),
-            pending=tuple(replace(q, consumed=True) if q in concerned else q for q in phase.pending),
-        )
-
-    def _unscale(self, site: int, optimizer: c.Path, phase: Phase) -> Phase:
-        for pending in self._concerned(optimizer, phase):
-            self._record.clip(pending.site).late_unscales[site] = optimizer
-        return replace(phase, unscaled=tuple(dict.fromkeys((*phase.unscaled, optimizer))))
-
-    def _abandon(self, phase: Phase) -> None:
-        """Note the clips that nothing has consumed when their gradients are gone or added to."""
-        for pending in phase.pending:
-            if not (pending.late or pending.consumed):
-                self._record.clip(pending.site).unconsumed = True
-
-    def _plain_step(self, node: p.Invoke, optimizer: c.Path, state: State) -> State:
-        framework = state.scalers.get(FRAMEWORK)
-        if framework is not None:
-            self._step(node.site, optimizer, framework)
-            state = state.with_phase(FRAMEWORK, None)
-        if not looks_like_optimizer(self._objects, optimizer):
-            return state
-        for scaler, phase in state.scalers.items():
-            late = tuple(pending for pending in phase.pending if pending.late or pending.consumed)
-            if late != phase.pending:
-                state = state.with_phase(scaler, replace(phase, pending=late))
-        return state
-
-    def _zero_grad(self, state: State) -> State:
-        for scaler in list(state.scalers):
-            if scaler != FRAMEWORK and self._is_alone(scaler):
-                self._abandon(state.scalers[scaler])
-                state = state.with_phase(scaler, None)
-        return state
 
     def _callees(self, node: p.Invoke, state: State, frame: Frame) -> list[tuple[str, str | None]]:
         """Functions of this file that the call may reach, with the class of the object they are called on."""
@@ -621,7 +383,7 @@ class Typestate(Environment):
     @staticmethod
     def _escaped(state: State, touched: Callable[[c.Path], bool]) -> State:
         scalers = {
-            scaler: replace(phase, kind="unknown") if phase.kind != "unknown" and touched(scaler) else phase
+            scaler: descaled(phase) if phase.kind != "unknown" and touched(scaler) else phase
             for scaler, phase in state.scalers.items()
         }
         return state.with_phases(scalers)

@@ -149,7 +149,7 @@ def test_optimizer_that_owns_the_parameters_is_chosen() -> None:
                     scaler.step(optimizer)
                 scaler.update()
             """,
-            "no step follows",
+            "no name",
         ),
         (
             """

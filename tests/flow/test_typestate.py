@@ -75,7 +75,7 @@ def test_files_without_all_parts_of_the_mistake_are_kept_out(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not is_admitted(text)
-    monkeypatch.setattr("amplint.flow.scaler.Objects", None)  # nothing is lowered for them, either
+
     assert analyse(model_of(text)).clips_before_unscale == ()
 
 

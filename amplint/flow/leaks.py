@@ -1,0 +1,104 @@
+"""Where the value of a loss that may be scaled is shown, summed up or returned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from amplint.flow import conditions as c
+from amplint.flow import protocol as p
+from amplint.flow import walk
+from amplint.flow.lift import last, scaled_by
+from amplint.flow.objects import Objects, backward_losses
+from amplint.model import ir
+
+_SHOWS = re.compile(
+    r"^(print|log|info|debug|warning|write|append)$|add_scalar|set_(postfix|description)|^log_|_log$|^update$"
+)
+_KEEPS = ("detach", "item", "cpu", "float", "mean", "sum", "clone", "numpy", "tolist", "data")
+_SCALE = ("get_scale", "_scale", "_get_scale_async")
+
+
+class Leaks:
+    """What one function does with variables that it assigns a scaled loss to."""
+
+    def __init__(self, body: ir.Block, objects: Objects) -> None:
+        self._objects = objects
+        self._scaled: set[c.Path] = set()
+        for stmt in walk.statements(body):
+            if isinstance(stmt, ir.Assign) and stmt.value is not None and self._scalers(stmt.value):
+                self._scaled.update(path for t in stmt.targets if (path := objects.lift.path(t)) is not None)
+        #: Site of the first backward of each loss.
+        self._backward: dict[c.Path, int] = {}
+        for expr in walk.expressions(body) if self._scaled else ():
+            for loss in backward_losses(expr) if isinstance(expr, ir.Call) else ():
+                path = objects.lift.path(loss)
+                if path is not None:
+                    self._backward.setdefault(path, expr.site)
+
+    def _scalers(self, expr: ir.Expr) -> tuple[c.Path, ...]:
+        """The scalers that `expr` calls `scale` of."""
+        found: dict[c.Path, None] = {}
+        for source in scaled_by(expr):
+            path = self._objects.lift.path(source)
+            is_variable = any(e is source for e in _variables(expr))
+            if path is not None and not is_variable and self._objects.is_scaler(path):
+                found[path] = None
+        return tuple(found)
+
+    def _losses(self, expr: ir.Expr) -> tuple[c.Path, ...]:
+        """The variables in `expr` that a scaled loss was assigned to, where its value is all that is taken."""
+        path = self._objects.lift.path(expr)
+        if path is not None:
+            if path in self._scaled:
+                return (path,)
+            return self._losses(expr.value) if isinstance(expr, ir.Attr) and expr.attr in _KEEPS else ()
+        if isinstance(expr, ir.Call):
+            if isinstance(expr.func, ir.Attr) and expr.func.attr in _KEEPS:
+                return self._losses(expr.func.value)
+            return (
+                self._losses(expr.args[0].value) if len(expr.args) == 1 and last(expr.func) == "float" else ()
+            )
+        if isinstance(expr, ir.Binary):
+            if any(isinstance(e, ir.Attr) and e.attr in _SCALE for e in walk.inside(expr)):
+                return ()
+            return (*self._losses(expr.left), *self._losses(expr.right))
+        if isinstance(expr, (ir.Items, ir.Star, ir.Other)):
+            return tuple(path for part in walk.parts(expr) for path in self._losses(part))
+        return ()
+
+    def returned(self, stmt: ir.Return) -> Iterator[p.Leak]:
+        """`return loss` behind its backward: callers get the scaled value."""
+        losses = self._losses(stmt.value) if self._scaled and stmt.value is not None else ()
+        late = tuple(path for path in losses if self._backward.get(path, stmt.site) < stmt.site)
+        if late:
+            yield p.Leak(late, (), "returned", stmt.site)
+
+    def accumulated(self, stmt: ir.AugAssign) -> Iterator[p.Leak]:
+        """`total += loss.item()`; a sum that is itself the loss of a backward is no leak."""
+        losses = self._losses(stmt.value) if self._scaled and stmt.op in ("+", "-") else ()
+        target = self._objects.lift.path(stmt.target)
+        if losses and target not in self._backward and target not in self._scaled:
+            yield p.Leak(losses, (), "added up", stmt.site)
+
+    def shown(self, call: ir.Call) -> Iterator[p.Leak]:
+        """`log(loss)`, `losses.append(loss.item())`."""
+        name = last(call.func)
+        if not self._scaled or not _SHOWS.search(name):
+            return
+        losses = tuple(path for arg in call.args for path in self._losses(arg.value))
+        if name in ("append", "update"):
+            taken = any(not isinstance(arg.value, (ir.Name, ir.Attr)) for arg in call.args)
+            losses = losses if taken else ()  # a list of losses may be summed and taken the gradient of
+        if losses:
+            yield p.Leak(losses, (), f"handed to {name}", call.site)
+
+
+def _variables(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """What `scaled_by` gives of `expr` that is a variable, not the receiver of `scale`."""
+    receivers = {
+        id(e.func.value)
+        for e in walk.inside(expr)
+        if isinstance(e, ir.Call) and isinstance(e.func, ir.Attr) and e.func.attr == "scale"
+    }
+    yield from (source for source in scaled_by(expr) if id(source) not in receivers)

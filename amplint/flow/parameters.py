@@ -1,0 +1,386 @@
+"""Parameters in low precision that an optimizer owns which a scaler steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from amplint.flow import conditions as c
+from amplint.flow import walk
+from amplint.flow.dtypes import BF16, FP16, choices
+from amplint.flow.held import Held, Placed
+from amplint.flow.lift import names
+from amplint.model import ir
+
+_CASTS = {"half": FP16, "bfloat16": BF16}
+#: What may stand in a chain between a module and the variable that holds it.
+_CHAINED = ("to", "cuda", "npu", "cpu", "half", "bfloat16", "train", "eval", "compile", "requires_grad_")
+_WRAPPERS = (
+    "DistributedDataParallel",
+    "DataParallel",
+    "compile",
+    "convert_sync_batchnorm",
+    "prepare",
+    "DDP",
+)
+#: Names after which nothing is certain: adapters are float32, gradients are handled by other means.
+_ELSEWHERE = (
+    "_unscale_grads_",
+    "get_peft_model",
+    "PeftModel",
+    "add_adapter",
+    "LoraConfig",
+    "cast_training_params",
+    "upcast_trainable",
+    "master_params",
+    "prepare_model_for_kbit_training",
+    "FP16_Optimizer",
+    "copy_to_master",
+)
+_ASIDE = ("eval", "valid", "test", "infer", "predict", "sample", "save", "export", "generate", "encode")
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Where parameters that a scaler's optimizer owns become float16 or bfloat16."""
+
+    site: int
+    kind: str
+    #: The module as written.
+    model: str
+    optimizer: int
+    #: The `step` or `unscale_`.
+    step: int
+    #: Where the scalers are made that step it.
+    scalers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    site: int
+    kind: str
+    guard: c.Formula
+    function: str
+
+
+_FOUND: WeakKeyDictionary[Held, tuple[Cast, ...]] = WeakKeyDictionary()
+
+
+def low_precision_parameters(held: Held) -> tuple[Cast, ...]:
+    """Every such cast of one file; computed once."""
+    found = _FOUND.get(held)
+    if found is None:
+        found = _FOUND[held] = tuple(dict.fromkeys(_find(held)))
+    return found
+
+
+def _find(held: Held) -> Iterator[Cast]:
+    if any(name in _ELSEWHERE for name in _identifiers(held)):
+        return
+    seen: set[tuple[int, str]] = set()
+    for placed in held.calls:
+        func = placed.call.func
+        if not (isinstance(func, ir.Attr) and func.attr in ("step", "unscale_") and placed.call.args):
+            continue
+        scaler, optimizer = held.lift.path(func.value), held.lift.path(placed.call.args[0].value)
+        if scaler is None or optimizer is None or not held.is_scaler(scaler):
+            continue
+        made = held.scaler_made(scaler)
+        if made is None:
+            continue
+        sites = tuple(_scaler_sites(held, scaler))
+        if any(_is_sharded(held, site) for site in sites):
+            continue
+        for origin in held.origins(optimizer):
+            for module in held.owned(origin) or ():
+                for change in _changes(held, module):
+                    # where the parameters are cast, the scaler must be on
+                    if (change.site, change.kind) in seen or not held.implies(change.guard, made.enabled):
+                        continue
+                    seen.add((change.site, change.kind))
+                    yield Cast(
+                        change.site,
+                        change.kind,
+                        _written(module),
+                        _made_at(held, origin),
+                        placed.call.site,
+                        sites,
+                    )
+
+
+def _identifiers(held: Held) -> Iterator[str]:
+    for function in held.functions.values():
+        for expr in walk.expressions(function.body):
+            if isinstance(expr, ir.Attr):
+                yield expr.attr
+            elif isinstance(expr, ir.Name):
+                yield expr.id
+
+
+def _scaler_sites(held: Held, scaler: c.Path) -> Iterator[int]:
+    for path in held.origins(scaler):
+        values = [binding.value for binding in held.values(path)]
+        if held.is_param(path):
+            values.extend(held.given(path)[0])
+        for value in values:
+            for expr in walk.inside(value) if value is not None else ():
+                if held.lift.constructs_scaler(expr):
+                    yield expr.site
+
+
+def _is_sharded(held: Held, site: int) -> bool:
+    return any(
+        "Sharded" in name
+        for placed in held.calls
+        if placed.call.site == site
+        for name in names(placed.call.func)
+    )
+
+
+def _made_at(held: Held, optimizer: c.Path) -> int:
+    return next(b.value.site for b in held.values(optimizer) if isinstance(b.value, ir.Call))
+
+
+def _written(path: c.Path) -> str:
+    root = "self" if path[0].endswith(".self") else path[0].rpartition(":")[2]
+    return "".join([root, *(part if part.startswith("[") else f".{part}" for part in path[1:])])
+
+
+# -- what becomes of a module ---------------------------------------------------------------------------------
+
+
+def _changes(held: Held, module: c.Path) -> list[_Change]:
+    """The casts of `module`, or of a part of it; none where some of it may be cast back or frozen."""
+    family = _family(held, module)
+    found: dict[_Change, None] = {}
+    for path in family:
+        for binding in held.values(path):
+            if binding.value is not None:
+                guard = c.both(*binding.guards)
+                found.update(dict.fromkeys(_made_so(held, binding.value, guard, binding.function, 0)))
+    for placed in held.calls:
+        func = placed.call.func
+        if not isinstance(func, ir.Attr):
+            continue
+        path = held.lift.path(func.value)
+        if path is None or not any(_is_part(held, path, member) for member in family):
+            continue
+        if func.attr == "requires_grad_" and not _is_true(placed.call):
+            return []
+        if func.attr in ("float", "double", "to", "type", "bfloat16", "half"):
+            kind = _cast_kind(held, placed.call)
+            if kind is None:
+                return []
+            if kind and not placed.inference and not _is_aside(held, placed, family):
+                found[_Change(placed.call.site, kind, placed.guard, placed.function)] = None
+    if _is_frozen(held, family):
+        return []
+    kinds = {change.kind for change in found}
+    return list(found) if len(kinds) == 1 else []
+
+
+def _is_part(held: Held, path: c.Path, module: c.Path) -> bool:
+    home = held.home(path)
+    return home[: len(module)] == module
+
+
+def _family(held: Held, module: c.Path) -> tuple[c.Path, ...]:
+    """The variables that hold `module`: where it comes from, and the parameters it is directly handed to."""
+    found: dict[c.Path, None] = {}
+    stack = [module]
+    while stack and len(found) < 40:
+        current = held.home(stack.pop())
+        if current in found:
+            continue
+        found[current] = None
+        values = [binding.value for binding in held.values(current)]
+        if held.is_param(current):
+            values.extend(held.given(current)[0])
+        for value in values:
+            stack.extend(_passed_on(held, value, 0))
+    return tuple(found)
+
+
+def _passed_on(held: Held, value: ir.Expr | None, depth: int) -> Iterator[c.Path]:
+    """The paths that `value` is the module of: through wrappers, chains and functions of this file."""
+    if value is None or depth > 6:
+        return
+    path = held.lift.path(value)
+    if path is not None:
+        yield path
+    elif isinstance(value, (ir.IfExp, ir.Bool)):
+        for part in walk.parts(value)[-2:]:
+            yield from _passed_on(held, part, depth + 1)
+    elif isinstance(value, ir.Call):
+        func = value.func
+        called = held.lift.called(value)
+        if called is not None and called in held.functions:
+            for result in held.results(called):
+                if not isinstance(result, ir.Items):
+                    yield from _passed_on(held, result, depth + 1)
+        elif isinstance(func, ir.Attr) and func.attr in _CHAINED and not names(func):
+            yield from _passed_on(held, func.value, depth + 1)
+        elif _last(func) in _WRAPPERS and value.args:
+            yield from _passed_on(held, value.args[0].value, depth + 1)
+
+
+def _made_so(held: Held, value: ir.Expr, guard: c.Formula, function: str, depth: int) -> Iterator[_Change]:
+    """The casts in a value that a variable is given."""
+    if depth > 6:
+        return
+    if isinstance(value, ir.IfExp):
+        test = held.lift.formula(value.test)
+        yield from _made_so(held, value.body, c.both(guard, test), function, depth + 1)
+        yield from _made_so(held, value.orelse, c.both(guard, c.negate(test)), function, depth + 1)
+        return
+    if not isinstance(value, ir.Call):
+        return
+    func = value.func
+    klass = held.classes.klass(names(func))
+    if klass is not None:
+        yield from _layers(held, klass, guard, depth + 1)
+        return
+    called = held.lift.called(value)
+    if called is not None and called in held.functions:
+        for result in held.results(called):
+            yield from _made_so(held, result, guard, called, depth + 1)
+        return
+    if isinstance(func, ir.Attr) and func.attr in _CHAINED and not names(func):
+        kind = _cast_kind(held, value) if func.attr in ("to", "half", "bfloat16") else ""
+        if kind and held.lift.path(func.value) is None:  # else the call is met on its own
+            yield _Change(value.site, kind, guard, function)
+        yield from _made_so(held, func.value, guard, function, depth + 1)
+        return
+    if _last(func) in _WRAPPERS and value.args:
+        yield from _made_so(held, value.args[0].value, guard, function, depth + 1)
+        return
+    for keyword in _dtype_keywords(value):
+        for choice in choices(held, keyword):
+            if choice.kind in (FP16, BF16):
+                yield _Change(value.site, choice.kind, c.both(guard, choice.guard), function)
+    if any(name.startswith("torch.nn.") for name in names(func)):
+        for arg in value.args:
+            if arg.keyword is None:
+                parts = arg.value.items if isinstance(arg.value, ir.Items) else (arg.value,)
+                for part in parts:
+                    inner = part.value if isinstance(part, ir.Star) else part
+                    yield from _made_so(held, inner, guard, function, depth + 1)
+
+
+def _dtype_keywords(call: ir.Call) -> Iterator[ir.Expr]:
+    """The dtype that a layer, a parameter or a pretrained model is made with."""
+    called = names(call.func)
+    is_layer = any(name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() for name in called)
+    loads = _last(call.func) in ("from_pretrained", "from_config", "from_single_file")
+    if called == ("torch.nn.Parameter",):
+        inner = call.args[0].value if call.args else None
+        called_inner = names(inner.func) if isinstance(inner, ir.Call) else ()
+        if isinstance(inner, ir.Call) and any(name.startswith("torch.") for name in called_inner):
+            frozen = any(arg.keyword == "requires_grad" for arg in call.args)
+            yield from (arg.value for arg in inner.args if arg.keyword == "dtype" and not frozen)
+        return
+    for arg in call.args:
+        if arg.keyword in (("torch_dtype", "dtype") if loads else ("dtype",)) and (is_layer or loads):
+            yield arg.value
+
+
+def _layers(held: Held, klass: str, guard: c.Formula, depth: int) -> Iterator[_Change]:
+    """The layers of a module class of this file that are made in low precision."""
+    init = held.classes.method(klass, "__init__")
+    root = held.lift.self_root(klass)
+    function = held.functions.get(init) if init is not None else None
+    if function is None or depth > 6:
+        return
+    for stmt in walk.statements(function.body):
+        for target in stmt.targets if isinstance(stmt, ir.Assign) else ():
+            path = held.lift.path(target)
+            if path is not None and len(path) > 1 and path[0] == root and init is not None:
+                for binding in held.values(path):
+                    if binding.value is not None and binding.function == init:
+                        inner = c.both(guard, *binding.guards)
+                        yield from _made_so(held, binding.value, inner, init, depth + 1)
+    for placed in held.calls:
+        func = placed.call.func
+        if placed.function == init and isinstance(func, ir.Attr) and func.attr in (*_CASTS, "to"):
+            path = held.lift.path(func.value)
+            kind = _cast_kind(held, placed.call)
+            if path is not None and path[0] == root and kind:
+                yield _Change(placed.call.site, kind, c.both(guard, placed.guard), init or "")
+
+
+def _cast_kind(held: Held, call: ir.Call) -> str | None:
+    """What a conversion makes of a module's parameters: a low dtype, "" for none, None where not to be told."""
+    method = _last(call.func)
+    if method in _CASTS:
+        return _CASTS[method]
+    if method in ("float", "double"):
+        return None
+    dtypes: list[ir.Expr] = []
+    for index, arg in enumerate(call.args):
+        if arg.star:
+            return None
+        if arg.keyword in (None, "dtype") and (index < 2 or arg.keyword):
+            dtypes.append(arg.value)
+    for expr in dtypes:
+        found = choices(held, expr)
+        kinds = {choice.kind for choice in found}
+        if kinds <= {FP16, BF16} and len(kinds) == 1 and all(choice.guard is True for choice in found):
+            return next(iter(kinds))
+        if kinds & {FP16, BF16, "float32"} or "dtype" in _text(expr) or _text(expr).endswith("_type"):
+            return None
+    return ""
+
+
+def _text(expr: ir.Expr) -> str:
+    return _last(expr).lower()
+
+
+def _is_aside(held: Held, placed: Placed, family: tuple[c.Path, ...]) -> bool:
+    """Whether the cast stands in a function that evaluates, saves or exports."""
+    name = placed.function.rpartition(".")[2].lower()
+    return any(word in name for word in _ASIDE)
+
+
+def _is_frozen(held: Held, family: tuple[c.Path, ...]) -> bool:
+    """Whether `requires_grad = False` is set on a module of `family` or on a part of it."""
+    for function in held.functions.values():
+        for stmt, loops in _nested(function.body, ()):
+            if not isinstance(stmt, ir.Assign):
+                continue
+            for target in stmt.targets:
+                if isinstance(target, ir.Attr) and target.attr == "requires_grad":
+                    path = held.lift.path(target.value)
+                    paths = [path] if path is not None else []
+                    paths.extend(
+                        p for loop in loops for e in walk.inside(loop) if (p := held.lift.path(e)) is not None
+                    )
+                    if any(_is_part(held, p, member) for p in paths for member in family):
+                        return True
+        for expr in walk.expressions(function.body):
+            # handed to something that freezes
+            if isinstance(expr, ir.Call) and "freeze" in _last(expr.func).lower():
+                for arg in expr.args:
+                    for inner in walk.inside(arg.value):
+                        found = held.lift.path(inner)
+                        if found is not None and any(_is_part(held, found, m) for m in family):
+                            return True
+    return False
+
+
+def _nested(block: ir.Block, loops: tuple[ir.Expr, ...]) -> Iterator[tuple[ir.Stmt, tuple[ir.Expr, ...]]]:
+    for stmt in block:
+        yield stmt, loops
+        inner = (*loops, stmt.iterable) if isinstance(stmt, ir.For) else loops
+        for part in walk.blocks(stmt):
+            yield from _nested(part, inner)
+
+
+def _is_true(call: ir.Call) -> bool:
+    return not call.args or (isinstance(call.args[0].value, ir.Const) and call.args[0].value.value is True)
+
+
+def _last(expr: ir.Expr) -> str:
+    if isinstance(expr, ir.Attr):
+        return expr.attr
+    return expr.id if isinstance(expr, ir.Name) else ""

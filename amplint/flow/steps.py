@@ -1,0 +1,103 @@
+"""Who steps the optimizers of one file, and whether anything in it may scale the loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from amplint.flow import walk
+from amplint.flow.held import Held, Placed
+from amplint.flow.lift import names
+from amplint.model import ir
+from amplint.model.module import ModuleModel
+
+#: Names of loss scalers, of frameworks that own one, and of optimizers that keep copies of the parameters.
+_SCALING = re.compile(
+    r"scaler|loss_?scal|scaled?_?loss|scale_backward|grad_?scal|accelerate$|accelerator|deepspeed|lightning"
+    r"|fabric|apex|colossalai|megatron|fairscale|fairseq|horovod|amp_?handle|optim_?wrapper|mixed_?precision_?opt"
+    r"|fp16_?optim|master|manual_backward|ignite|catalyst|composer|mmengine|mmcv|oneflow|paddle|torchtnt|fastai",
+    re.IGNORECASE,
+)
+#: Of these, what torch itself calls so.
+_TORCH = ("torch.accelerator", "torch.distributed", "torch.set_default")
+_SCHEDULER = re.compile(r"sched|warmup|lr_|_lr|ema|prof|env|logger|timer|meter|bar$|counter", re.IGNORECASE)
+
+
+def may_scale(model: ModuleModel, held: Held) -> bool:
+    """Whether a name in the file suggests that losses are scaled, here or by a framework."""
+    imported = (
+        part
+        for scope in model.names.scopes
+        for bindings in scope.bindings.values()
+        for binding in bindings
+        if binding.kind == "import"
+        for part in (binding.name, *(binding.origin or "").split("."))
+        if not (binding.origin or "").startswith(_TORCH)
+    )
+    return any(_SCALING.search(name) for name in (*imported, *_identifiers(held)))
+
+
+def _identifiers(held: Held) -> Iterator[str]:
+    for function in held.functions.values():
+        yield function.qualname
+        for param in function.params:
+            yield param.name
+        for expr in walk.expressions(function.body):
+            if isinstance(expr, (ir.Name, ir.Attr)) and not any(n.startswith(_TORCH) for n in names(expr)):
+                yield expr.id if isinstance(expr, ir.Name) else expr.attr
+            if isinstance(expr, ir.Call):
+                yield from (arg.keyword for arg in expr.args if arg.keyword is not None)
+    for klass in held.classes.by_name.values():
+        yield klass.qualname
+        yield from (part for base in klass.bases for name in base for part in name.split("."))
+
+
+def optimizer_steps(held: Held) -> list[Placed]:
+    """The calls that step an optimizer."""
+    found = []
+    for placed in held.calls:
+        func = placed.call.func
+        if not isinstance(func, ir.Attr) or func.attr != "step" or len(placed.call.args) > 1 or names(func):
+            continue
+        path = held.lift.path(func.value)
+        if path is None or _SCHEDULER.search(path[-1].rpartition(":")[2]):
+            continue
+        written = path[-1].rpartition(":")[2].lower()
+        known = any(held.owned(origin) is not None for origin in held.origins(path))
+        if known or "opt" in written:
+            found.append(placed)
+    return found
+
+
+def changes_gradients(held: Held) -> bool:
+    """Whether gradients are multiplied or divided by hand, as a static loss scale demands."""
+    for function in held.functions.values():
+        for stmt in walk.statements(function.body):
+            targets = stmt.targets if isinstance(stmt, ir.Assign) else ()
+            if isinstance(stmt, ir.AugAssign):
+                targets = (stmt.target,)
+            if any(_is_gradient(target) for target in targets) and not _is_none(stmt):
+                return True
+        for expr in walk.expressions(function.body):
+            if isinstance(expr, ir.Call) and isinstance(expr.func, ir.Attr):
+                if expr.func.attr in ("mul_", "div_", "copy_") and _is_gradient(expr.func.value):
+                    return True
+            if isinstance(expr, ir.Call) and any("_foreach_" in name for name in names(expr.func)):
+                return True
+    return False
+
+
+def _is_gradient(expr: ir.Expr) -> bool:
+    if isinstance(expr, ir.Attr) and expr.attr == "data":
+        expr = expr.value
+    return isinstance(expr, ir.Attr) and expr.attr in ("grad", "main_grad")
+
+
+def _is_none(stmt: ir.Stmt) -> bool:
+    value = stmt.value if isinstance(stmt, (ir.Assign, ir.AugAssign)) else None
+    return isinstance(value, ir.Const) and value.value is None
+
+
+def is_multiplied(expr: ir.Expr) -> bool:
+    """Whether a loss is the product of something and a factor, as a static loss scale makes it."""
+    return isinstance(expr, ir.Binary) and expr.op == "*"
