@@ -11,7 +11,7 @@ from amplint.flow.environment import Environment
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import looks_like_optimizer
 from amplint.flow.sightings import Mistake, Recording
-from amplint.flow.state import FRAMEWORK, PLAIN, Pending, Phase, State
+from amplint.flow.state import FRAMEWORK, PLAIN, Called, Pending, Phase, State
 
 #: What a clip sees of one scaler: scaled, unscaled, other (not its gradients), or the kind of its phase; with it
 #: the scaler's optimizers that provably own the clipped parameters.
@@ -91,17 +91,11 @@ class Automaton(Environment):
 
     def _leave_block(self, state: State, site: int) -> State:
         """Execution leaves a block by return, break or continue."""
-        changed = {
-            scaler: replace(
-                phase,
-                calls=tuple(
-                    call if call.left is not None else replace(call, left=site) for call in phase.calls
-                ),
-            )
-            for scaler, phase in state.scalers.items()
-            if any(call.left is None for call in phase.calls)
-        }
-        return state.with_phases({**state.scalers, **changed}) if changed else state
+        for scaler, phase in state.scalers.items():
+            if any(_can_leave(call) for call in phase.calls):
+                calls = tuple(replace(q, left=site) if _can_leave(q) else q for q in phase.calls)
+                state = state.with_phase(scaler, replace(phase, calls=calls))
+        return state
 
     @staticmethod
     def _next_round(states: Iterable[State]) -> list[State]:
@@ -109,8 +103,9 @@ class Automaton(Environment):
         found = []
         for state in states:
             for scaler, phase in state.scalers.items():
-                if phase.updated is not None or phase.earlier:
-                    state = state.with_phase(scaler, replace(phase, updated=None, earlier=()))
+                calls = tuple(replace(call, is_past=True) for call in phase.calls)
+                if phase.updated is not None or phase.earlier or calls != phase.calls:
+                    state = state.with_phase(scaler, replace(phase, updated=None, earlier=(), calls=calls))
             found.append(state)
         return found
 
@@ -303,8 +298,10 @@ class Automaton(Environment):
             phase = state.scalers.get(scaler)
             if node.method == "step":
                 self._unscaled_backward(node, scaler, optimizer, state)
-            if phase is None:
-                return [state]
+            if phase is None:  # somebody else took the gradients: whoever calls this scales them
+                if state.scalers or not self._may_scale(scaler, state):
+                    return [state]
+                phase = Phase("scaled", node.site)
             act = self._step if node.method == "step" else self._unscale
             return [state.with_phase(scaler, act(node, scaler, optimizer, phase))]
         if node.method == "update":
@@ -363,7 +360,7 @@ class Automaton(Environment):
         if phase.kind == "zeroed" or any(o == optimizer for o, _ in phase.zeroed):
             self._zeroed(node, scaler, optimizer, phase)
         elif phase.kind == "scaled":
-            if before is not None and before.method == "step":
+            if before is not None and before.method == "step" and not _is_element(optimizer):
                 self._not_updated(node, scaler, before.site, optimizer, before.left)
             if before is not None and before.method == "unscale_":
                 self._record.at("no-update", before.site).fine = True
@@ -416,7 +413,7 @@ class Automaton(Environment):
     def _unscale(self, node: p.Invoke, scaler: c.Path, optimizer: c.Path, phase: Phase) -> Phase:
         for pending in self._concerned(optimizer, phase):
             self._record.clip(pending.site).late_unscales[node.site] = optimizer
-        before = phase.call(optimizer)
+        before = phase.call(optimizer) if not _is_element(optimizer) else None
         if phase.kind == "unknown":
             self._record.at("repeated-unscale", node.site).unknown = True
         elif phase.kind == "zeroed" or any(o == optimizer for o, _ in phase.zeroed):
@@ -585,3 +582,13 @@ class Automaton(Environment):
         site = node.site if is_early else phase.backward
         kind = "zeroed" if is_early else "gone"
         return Phase(kind, site, calls=phase.calls, earlier=phase.earlier, updated=phase.updated)
+
+
+def _is_element(path: c.Path) -> bool:
+    """Whether `path` stands for several objects, one at a time."""
+    return "[]" in path
+
+
+def _can_leave(call: Called) -> bool:
+    """Whether leaving the block now leaves the call without what should have followed it."""
+    return call.left is None and not call.is_past

@@ -75,20 +75,15 @@ class Pruner:
 
     @cached_property
     def stepping(self) -> set[str]:
-        """Functions that let a scaler step, themselves or in what they call."""
+        """Functions that let a scaler step or unscale, themselves or in what they call."""
         return self._reaching(
             lambda node: (
                 isinstance(node, p.Invoke)
-                and node.method == "step"
+                and node.method in ("step", "unscale_")
                 and node.receiver is not None
                 and self._objects.is_scaler(node.receiver)
             )
         )
-
-    @cached_property
-    def differentiating(self) -> set[str]:
-        """Functions that take gradients, themselves or in what they call."""
-        return self._reaching(lambda node: isinstance(node, p.Backward))
 
     @cached_property
     def scaling(self) -> set[str]:

@@ -115,11 +115,7 @@ def analyse(model: ModuleModel) -> ScalerAnalysis:
     slicer = Slicer(objects)
     whole = {name: slicer.program(f) for name, f in objects.functions.items()}
     pruner = Pruner(objects, whole)
-    roots = [
-        name
-        for name in objects.functions
-        if name in pruner.scaling or (name in pruner.differentiating and name in pruner.stepping)
-    ]
+    roots = [name for name in objects.functions if name in pruner.scaling or name in pruner.stepping]
     if not roots:
         return ScalerAnalysis()
     programs = pruner.result()

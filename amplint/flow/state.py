@@ -43,8 +43,10 @@ class Called(Hashed):
     optimizer: c.Path
     method: str
     site: int
-    #: Where execution left its block (continue, return, break) since.
+    #: Where execution left its block (continue, return, break) since, in the same round of the loop.
     left: int | None = None
+    #: Another round has begun since.
+    is_past: bool = False
 
 
 @hashed_once

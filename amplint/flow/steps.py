@@ -79,10 +79,13 @@ def changes_gradients(held: Held) -> bool:
             if any(_is_gradient(target) for target in targets) and not _is_none(stmt):
                 return True
         for expr in walk.expressions(function.body):
-            if isinstance(expr, ir.Call) and isinstance(expr.func, ir.Attr):
-                if expr.func.attr in ("mul_", "div_", "copy_") and _is_gradient(expr.func.value):
-                    return True
-            if isinstance(expr, ir.Call) and any("_foreach_" in name for name in names(expr.func)):
+            if not isinstance(expr, ir.Call):
+                continue
+            func = expr.func
+            in_place = isinstance(func, ir.Attr) and func.attr in ("mul_", "div_", "copy_")
+            if in_place and isinstance(func, ir.Attr) and _is_gradient(func.value):
+                return True
+            if any("_foreach_" in name for name in names(func)):
                 return True
     return False
 

@@ -53,3 +53,41 @@ def amp_private_api(outline: Outline) -> bool:
         return True
     is_used = "unscale_" in names or {"scale", "backward"} <= names
     return not names.isdisjoint(private_parts()) and (is_used or grad_scaler_odd_arguments(outline))
+
+
+def _trains(outline: Outline) -> bool:
+    return {"backward", "step"} <= outline.names
+
+
+def bf16_with_grad_scaler(outline: Outline) -> bool:
+    """A GradScaler that scales something, and bfloat16."""
+    names = outline.names
+    return "bfloat16" in names and "scale" in names and grad_scaler_odd_arguments(outline)
+
+
+def fp16_without_grad_scaler(outline: Outline) -> bool:
+    """A training step under autocast, and no class named like a GradScaler."""
+    return _trains(outline) and "autocast" in outline.names and not grad_scaler_odd_arguments(outline)
+
+
+def fp16_params_with_grad_scaler(outline: Outline) -> bool:
+    """A GradScaler that steps something, and float16."""
+    names = outline.names
+    return (
+        "step" in names and not names.isdisjoint(("half", "float16")) and grad_scaler_odd_arguments(outline)
+    )
+
+
+def sharded_scaler_needed(outline: Outline) -> bool:
+    """A GradScaler, and a wrapper that shards; or the scaler made for it."""
+    names = outline.names
+    if "ShardedGradScaler" in names:
+        return True
+    sharded = not names.isdisjoint(("FullyShardedDataParallel", "ShardedDataParallel"))
+    return sharded and grad_scaler_odd_arguments(outline)
+
+
+def clip_without_overflow_guard(outline: Outline) -> bool:
+    """A training step under autocast that clips by norm."""
+    names = outline.names
+    return _trains(outline) and "bfloat16" in names and "clip_grad_norm_" in names and "autocast" in names
