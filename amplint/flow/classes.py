@@ -84,11 +84,15 @@ class Classes:
     def foreign(self, name: str) -> tuple[tuple[str, ...], ...]:
         """The names of every base, near or far, that this file does not define."""
         return tuple(
-            base
+            self._others(base, klass)
             for klass in self.order(name)
             for base in self.by_name[klass].bases
             if self.klass(base) is None
         )
+
+    def _others(self, base: tuple[str, ...], klass: str) -> tuple[str, ...]:
+        """`base` without the class itself: `class Dataset(Dataset)` derives from the one that was imported."""
+        return tuple(name for name in base if self.local((name,)) != klass)
 
     def is_open(self, name: str) -> bool:
         """Whether methods that this file does not show may do anything to the attributes."""
