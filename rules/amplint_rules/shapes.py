@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from amplint import facts
-from amplint.flow.scaler import may_concern
+from amplint.flow.scaler import may_concern, may_scale
 from amplint.gate import Outline
 
 #: Methods whose result is a tensor of another dtype or on another device.
@@ -28,6 +28,18 @@ def with_and(outline: Outline) -> bool:
 def clip_before_unscale(outline: Outline) -> bool:
     """Something that scales a loss, and something that clips."""
     return may_concern(outline.names)
+
+
+def protocol(outline: Outline) -> bool:
+    """Something that scales a loss, or a scaler beside a backward."""
+    return may_scale(outline.names) or "unscale_" in outline.names
+
+
+def repeated_unscale(outline: Outline) -> bool:
+    """The same, or accelerate's clip of accumulated gradients."""
+    names = outline.names
+    accelerate = "Accelerator" in names and "sync_gradients" not in names
+    return protocol(outline) or (accelerate and not names.isdisjoint(("clip_grad_norm_", "clip_grad_value_")))
 
 
 def amp_gated_on_cuda(outline: Outline) -> bool:

@@ -1,0 +1,50 @@
+"""The parameters that a GradScaler's optimizer updates are float16, which `unscale_` refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Severity
+from amplint.flow.dtypes import FP16
+from amplint.flow.held import objects_of
+from amplint.flow.parameters import low_precision_parameters
+from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
+
+_INPUTS = (
+    "what is cast along with the parameters (inputs, other modules) must become float32 again as well: "
+    "drop the casts and let autocast choose"
+)
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report each cast to float16 of parameters that a scaler's optimizer owns."""
+    nodes = ctx.model.tree.nodes
+    for cast in low_precision_parameters(objects_of(ctx.model)):
+        if cast.kind != FP16:
+            continue
+        trace = [
+            (nodes[cast.site], f"parameters of {cast.model} are float16 from here on"),
+            (nodes[cast.optimizer], "they are handed to the optimizer here"),
+            *((nodes[site], "the scaler is made here") for site in cast.scalers[:1]),
+            (nodes[cast.step], "float16 gradients are unscaled here"),
+        ]
+        yield Report(
+            nodes[cast.site],
+            f"parameters of {cast.model} are made float16 and updated through a GradScaler, which raises "
+            '"Attempting to unscale FP16 gradients"; keep them float32',
+            trace=trace,
+            fix=lambda: _INPUTS,
+        )
+
+
+RULE = Rule(
+    code="AMP219",
+    name="fp16-params-with-grad-scaler",
+    summary="trainable parameters are float16 although a GradScaler steps their optimizer",
+    severity=Severity.ERROR,
+    check=check,
+    words=("half", "float16"),
+    shape=shapes.fp16_params_with_grad_scaler,
+    module=__name__,
+)
