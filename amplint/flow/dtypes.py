@@ -91,6 +91,8 @@ def _from_name(held: Held, expr: ir.Name | ir.Attr, depth: int) -> Iterator[Choi
 
 def assigned(held: Held, path: c.Path) -> Iterator[tuple[ir.Expr | None, c.Formula]]:
     """What `path` can hold (None: not to be told), and under which tests."""
+    if not held.values(path) and not held.is_param(path):
+        path = held.resolved(path)
     bindings = held.values(path)
     if held.is_param(path):
         args, complete = held.given(path)

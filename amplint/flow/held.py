@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 
 #: Aliases and flags are replaced by what they stand for at most this many times.
 _DEEPEST = 6
+#: What may stand in a chain between a module and the variable that holds it.
+CHAINED = ("to", "cuda", "npu", "cpu", "half", "bfloat16", "train", "eval", "compile", "requires_grad_")
+#: What gives back its first argument, wrapped.
+WRAPPERS = (
+    "DistributedDataParallel",
+    "DataParallel",
+    "compile",
+    "convert_sync_batchnorm",
+    "prepare",
+    "DDP",
+    "FSDP",
+    "FullyShardedDataParallel",
+)
 _NO_GRADIENTS = (
     "torch.no_grad",
     "torch.inference_mode",
@@ -125,6 +138,34 @@ class Held(Objects):
                 stack.extend(self._sources(source))
         return tuple(found)
 
+    def resolved(self, path: c.Path) -> c.Path:
+        """`path` with what never changes followed to where it is assigned."""
+        for _ in range(_DEEPEST):
+            found = self._term(path)
+            if self.values(path) or not isinstance(found, c.Ref) or found.path == path:
+                break
+            path = found.path
+        return path
+
+    def module_class(self, path: c.Path) -> str | None:
+        """The class of this file whose instance `path` holds, maybe moved to a device or wrapped."""
+        for origin in self.origins(path):
+            values = [binding.value for binding in self.values(origin)]
+            if self.is_param(origin):
+                values.extend(self.given(origin)[0])
+            for value in values:
+                while isinstance(value, ir.Call):
+                    klass = self.classes.klass(names(value.func))
+                    if klass is not None:
+                        return klass
+                    if isinstance(value.func, ir.Attr) and value.func.attr in CHAINED:
+                        value = value.func.value
+                    elif last_name(value.func) in WRAPPERS and value.args:
+                        value = value.args[0].value
+                    else:
+                        break
+        return None
+
     def results(self, function: str) -> tuple[ir.Expr, ...]:
         """What a function of this file returns."""
         body = self.functions[function].body
@@ -205,6 +246,13 @@ class Held(Objects):
     def constructors(self) -> Iterator[Placed]:
         """Every place where a GradScaler is made."""
         return (placed for placed in self.calls if self.lift.constructs_scaler(placed.call))
+
+
+def last_name(expr: ir.Expr) -> str:
+    """`c` of `a.b.c`, "" for what is neither a name nor an attribute."""
+    if isinstance(expr, ir.Attr):
+        return expr.attr
+    return expr.id if isinstance(expr, ir.Name) else ""
 
 
 def stops_gradients(expr: ir.Expr) -> bool:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.dtypes import BF16, FP16, choices
-from amplint.flow.held import Held, Placed
+from amplint.flow.held import CHAINED, WRAPPERS, Held, Placed, last_name
 from amplint.flow.lift import names
 from amplint.model import ir
 
 _CASTS = {"half": FP16, "bfloat16": BF16}
-#: What may stand in a chain between a module and the variable that holds it.
-_CHAINED = ("to", "cuda", "npu", "cpu", "half", "bfloat16", "train", "eval", "compile", "requires_grad_")
-_WRAPPERS = (
-    "DistributedDataParallel",
-    "DataParallel",
-    "compile",
-    "convert_sync_batchnorm",
-    "prepare",
-    "DDP",
-)
 #: Names after which nothing is certain: adapters are float32, gradients are handled by other means.
 _ELSEWHERE = (
     "_unscale_grads_",
@@ -62,6 +52,8 @@ class _Change:
     kind: str
     guard: c.Formula
     function: str
+    #: The variable that is cast, or given what is.
+    module: c.Path = ()
 
 
 _FOUND: WeakKeyDictionary[Held, tuple[Cast, ...]] = WeakKeyDictionary()
@@ -93,7 +85,7 @@ def _find(held: Held) -> Iterator[Cast]:
         if any(_is_sharded(held, site) for site in sites):
             continue
         for origin in held.origins(optimizer):
-            for module in held.owned(origin) or ():
+            for module in _owned(held, origin):
                 for change in _changes(held, module):
                     # where the parameters are cast, the scaler must be on
                     if (change.site, change.kind) in seen or not held.implies(change.guard, made.enabled):
@@ -102,11 +94,26 @@ def _find(held: Held) -> Iterator[Cast]:
                     yield Cast(
                         change.site,
                         change.kind,
-                        _written(module),
+                        _written(change.module),
                         _made_at(held, origin),
                         placed.call.site,
                         sites,
                     )
+
+
+def _owned(held: Held, optimizer: c.Path) -> tuple[c.Path, ...]:
+    """The modules whose parameters the optimizer has, which a function of this file may have made."""
+    found = held.owned(optimizer)
+    values = [binding.value for binding in held.values(optimizer)]
+    if found is not None or len(values) != 1 or not isinstance(values[0], ir.Call):
+        return found or ()
+    called = held.lift.called(values[0])
+    results = held.results(called) if called is not None else ()
+    if len(results) == 1 and isinstance(results[0], ir.Call) and results[0].args:
+        made = names(results[0].func)
+        if any(name.startswith("torch.optim.") and "lr_scheduler" not in name for name in made):
+            return held.parameters(results[0].args[0].value) or ()
+    return ()
 
 
 def _identifiers(held: Held) -> Iterator[str]:
@@ -158,7 +165,8 @@ def _changes(held: Held, module: c.Path) -> list[_Change]:
         for binding in held.values(path):
             if binding.value is not None:
                 guard = c.both(*binding.guards)
-                found.update(dict.fromkeys(_made_so(held, binding.value, guard, binding.function, 0)))
+                for change in _made_so(held, binding.value, guard, binding.function, 0):
+                    found[replace(change, module=path)] = None
     for placed in held.calls:
         func = placed.call.func
         if not isinstance(func, ir.Attr):
@@ -173,7 +181,7 @@ def _changes(held: Held, module: c.Path) -> list[_Change]:
             if kind is None:
                 return []
             if kind and not placed.inference and not _is_aside(held, placed, family):
-                found[_Change(placed.call.site, kind, placed.guard, placed.function)] = None
+                found[_Change(placed.call.site, kind, placed.guard, placed.function, path)] = None
     if _is_frozen(held, family):
         return []
     kinds = {change.kind for change in found}
@@ -219,9 +227,9 @@ def _passed_on(held: Held, value: ir.Expr | None, depth: int) -> Iterator[c.Path
             for result in held.results(called):
                 if not isinstance(result, ir.Items):
                     yield from _passed_on(held, result, depth + 1)
-        elif isinstance(func, ir.Attr) and func.attr in _CHAINED and not names(func):
+        elif isinstance(func, ir.Attr) and func.attr in CHAINED and not names(func):
             yield from _passed_on(held, func.value, depth + 1)
-        elif _last(func) in _WRAPPERS and value.args:
+        elif last_name(func) in WRAPPERS and value.args:
             yield from _passed_on(held, value.args[0].value, depth + 1)
 
 
@@ -246,13 +254,13 @@ def _made_so(held: Held, value: ir.Expr, guard: c.Formula, function: str, depth:
         for result in held.results(called):
             yield from _made_so(held, result, guard, called, depth + 1)
         return
-    if isinstance(func, ir.Attr) and func.attr in _CHAINED and not names(func):
+    if isinstance(func, ir.Attr) and func.attr in CHAINED and not names(func):
         kind = _cast_kind(held, value) if func.attr in ("to", "half", "bfloat16") else ""
         if kind and held.lift.path(func.value) is None:  # else the call is met on its own
             yield _Change(value.site, kind, guard, function)
         yield from _made_so(held, func.value, guard, function, depth + 1)
         return
-    if _last(func) in _WRAPPERS and value.args:
+    if last_name(func) in WRAPPERS and value.args:
         yield from _made_so(held, value.args[0].value, guard, function, depth + 1)
         return
     for keyword in _dtype_keywords(value):
@@ -272,7 +280,7 @@ def _dtype_keywords(call: ir.Call) -> Iterator[ir.Expr]:
     """The dtype that a layer, a parameter or a pretrained model is made with."""
     called = names(call.func)
     is_layer = any(name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() for name in called)
-    loads = _last(call.func) in ("from_pretrained", "from_config", "from_single_file")
+    loads = last_name(call.func) in ("from_pretrained", "from_config", "from_single_file")
     if called == ("torch.nn.Parameter",):
         inner = call.args[0].value if call.args else None
         called_inner = names(inner.func) if isinstance(inner, ir.Call) else ()
@@ -311,7 +319,7 @@ def _layers(held: Held, klass: str, guard: c.Formula, depth: int) -> Iterator[_C
 
 def _cast_kind(held: Held, call: ir.Call) -> str | None:
     """What a conversion makes of a module's parameters: a low dtype, "" for none, None where not to be told."""
-    method = _last(call.func)
+    method = last_name(call.func)
     if method in _CASTS:
         return _CASTS[method]
     if method in ("float", "double"):
@@ -333,7 +341,7 @@ def _cast_kind(held: Held, call: ir.Call) -> str | None:
 
 
 def _text(expr: ir.Expr) -> str:
-    return _last(expr).lower()
+    return last_name(expr).lower()
 
 
 def _is_aside(held: Held, placed: Placed, family: tuple[c.Path, ...]) -> bool:
@@ -359,7 +367,7 @@ def _is_frozen(held: Held, family: tuple[c.Path, ...]) -> bool:
                         return True
         for expr in walk.expressions(function.body):
             # handed to something that freezes
-            if isinstance(expr, ir.Call) and "freeze" in _last(expr.func).lower():
+            if isinstance(expr, ir.Call) and "freeze" in last_name(expr.func).lower():
                 for arg in expr.args:
                     for inner in walk.inside(arg.value):
                         found = held.lift.path(inner)
@@ -378,9 +386,3 @@ def _nested(block: ir.Block, loops: tuple[ir.Expr, ...]) -> Iterator[tuple[ir.St
 
 def _is_true(call: ir.Call) -> bool:
     return not call.args or (isinstance(call.args[0].value, ir.Const) and call.args[0].value.value is True)
-
-
-def _last(expr: ir.Expr) -> str:
-    if isinstance(expr, ir.Attr):
-        return expr.attr
-    return expr.id if isinstance(expr, ir.Name) else ""

@@ -12,7 +12,7 @@ from amplint import facts
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.dtypes import BF16, DEFAULT, FP16, UNKNOWN, Choice, assigned, choices
-from amplint.flow.held import Held, is_inference, objects_of, stops_gradients
+from amplint.flow.held import Held, is_inference, last_name, objects_of, stops_gradients
 from amplint.flow.lift import names
 from amplint.model import ir
 
@@ -72,7 +72,7 @@ class Regions:
     def __init__(self, held: Held) -> None:
         self.held = held
         self._by_site: dict[int, Region] = {}
-        self._sets_default = any(_last(placed.call.func) in _SETTERS for placed in held.calls)
+        self._sets_default = any(last_name(placed.call.func) in _SETTERS for placed in held.calls)
         for placed in held.calls:
             region = self._region(placed.call, placed.function, placed.inference)
             if region is not None:
@@ -138,9 +138,12 @@ class Regions:
                 yield choice
                 continue
             for device in devices:
-                kind = UNKNOWN if self._sets_default else _DEFAULTS.get(device, UNKNOWN)
-                some = choice.guard if len(devices) == 1 else c.both(choice.guard, c.truth(c.Unknown()))
-                yield replace(choice, kind=kind, guard=some)
+                found = _DEFAULTS.get(device, UNKNOWN)
+                # a device from a variable is mostly an accelerator, sometimes the CPU
+                for kind in (FP16, BF16) if device == "" else (found,):
+                    sure = len(devices) == 1 and device != ""
+                    guard = choice.guard if sure else c.both(choice.guard, c.truth(c.Unknown()))
+                    yield replace(choice, kind=UNKNOWN if self._sets_default else kind, guard=guard)
 
     def _devices(self, expr: ir.Expr | None, depth: int = 0) -> Iterator[str]:
         if isinstance(expr, ir.Const) and isinstance(expr.value, str):
@@ -213,7 +216,7 @@ class Regions:
         called = self._function(call, owner)
         if called is None:
             path = self.held.lift.path(call.func)
-            klass = self.held.instance(path) if path is not None else None
+            klass = self.held.module_class(path) if path is not None else None
             called = self.held.classes.method(klass, "forward") if klass is not None else None
         elif called.endswith("__init__"):
             return ()
@@ -322,7 +325,7 @@ class _Function:
         while stack:
             current = stack.pop()
             if isinstance(current, ir.Call):
-                if _last(current.func) in ("detach", "item", "no_grad", "tolist"):
+                if last_name(current.func) in ("detach", "item", "no_grad", "tolist"):
                     continue
                 inner = self._regions.result_of(current, self._function.qualname)
                 found.update(dict.fromkeys(inner))
@@ -357,12 +360,6 @@ def _withs(block: ir.Block, inference: bool) -> Iterator[tuple[ir.With, bool]]:
             yield stmt, inner
         for part in walk.blocks(stmt):
             yield from _withs(part, inner)
-
-
-def _last(expr: ir.Expr) -> str:
-    if isinstance(expr, ir.Attr):
-        return expr.attr
-    return expr.id if isinstance(expr, ir.Name) else ""
 
 
 _FOUND: WeakKeyDictionary[ModuleModel, Regions] = WeakKeyDictionary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import libcst as cst
@@ -44,15 +45,14 @@ def check(ctx: Context) -> Iterable[Report]:
         found = _bf16_regions(held, regions_of(model).all, made)
         if not found:
             continue
-        region, chosen = found
-        where = "wherever bfloat16 is chosen" if chosen else "although its regions are bfloat16"
+        where = "wherever bfloat16 is chosen" if found.chosen else "although its regions are bfloat16"
         yield Report(
             nodes[placed.call.site],
             f"the loss is scaled {where}: bfloat16 has the range of float32 and needs no loss scale, "
             "but steps are skipped and the scale is searched for all the same",
-            confidence=Confidence.MEDIUM if chosen else Confidence.HIGH,
-            trace=[(nodes[region.site], "the autocast region is bfloat16 here")],
-            fix=partial(_fix, ctx, placed, chosen),
+            confidence=Confidence.HIGH if found.certain else Confidence.MEDIUM,
+            trace=[(nodes[found.region.site], "the autocast region is bfloat16 here")],
+            fix=partial(_fix, ctx, placed, found),
         )
 
 
@@ -75,10 +75,21 @@ def _used(held: Held) -> Iterator[Placed]:
     return held.constructors() if scales else iter(())
 
 
-def _bf16_regions(held: Held, regions: Iterable[Region], made: c.Formula) -> tuple[Region, bool] | None:
-    """A region that is bfloat16 where the scaler is on, and whether others may choose otherwise; else None."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A region that is bfloat16 while the scaler is on."""
+
+    region: Region
+    #: Other runs may choose float16.
+    chosen: bool
+    #: The scaler is on wherever the region is bfloat16.
+    certain: bool
+
+
+def _bf16_regions(held: Held, regions: Iterable[Region], made: c.Formula) -> _Found | None:
+    """What the regions of this file have in common, where that is bfloat16 with the scaler on."""
     first: Region | None = None
-    chosen = False
+    chosen, certain = False, True
     for region in regions:
         if region.inference or region.enabled is False or set(region.devices) == {"cpu"}:
             continue
@@ -89,19 +100,31 @@ def _bf16_regions(held: Held, regions: Iterable[Region], made: c.Formula) -> tup
             if FP16 in region.kinds:
                 return None
             continue
-        chosen = chosen or FP16 in region.kinds
         active = c.both(region.enabled, low[0].guard)
-        if not c.is_modelled(active) or not held.implies(active, made):
+        if not c.is_modelled(active):
             return None
+        if not held.implies(active, made):
+            if region.kinds != {BF16} or not _is_amp_flag(made):
+                return None
+            certain = False
+        chosen = chosen or FP16 in region.kinds
         first = first or region
-    return (first, chosen) if first is not None else None
+    return _Found(first, chosen, certain and not chosen) if first is not None else None
+
+
+def _is_amp_flag(made: c.Formula) -> bool:
+    """Whether the scaler is on where one flag for mixed precision as a whole is set."""
+    if not isinstance(made, c.Atom) or made.kind != "truth" or not isinstance(made.left, c.Ref):
+        return False
+    name = made.left.path[-1].rpartition(":")[2].lower()
+    return "amp" in name.split("_") or "mixed" in name or "autocast" in name
 
 
 # -- the repair -------------------------------------------------------------------------------------------------
 
 
-def _fix(ctx: Context, placed: Placed, chosen: bool) -> Fix | str:
-    if chosen:
+def _fix(ctx: Context, placed: Placed, found: _Found) -> Fix | str:
+    if found.chosen or _is_looked_up(ctx, found.region):
         return _CHOSEN
     call = ctx.model.tree.nodes[placed.call.site]
     assert isinstance(call, cst.Call)
@@ -118,6 +141,12 @@ def _fix(ctx: Context, placed: Placed, chosen: bool) -> Fix | str:
         last = tree.span(call.args[-1].value).end
         edit = Edit(Span(last, last), ", enabled=False")
     return Fix(FixKind.REPAIR, Applicability.UNSAFE, "switch the scaler off", (edit,))
+
+
+def _is_looked_up(ctx: Context, region: Region) -> bool:
+    """Whether the dtype comes out of a table, in which there are others."""
+    tree = ctx.model.tree
+    return any(isinstance(tree.parent(tree.nodes[d.site]), cst.DictElement) for d in region.dtypes)
 
 
 RULE = Rule(

@@ -74,8 +74,9 @@ def _fp16(held: Held, loss: Loss) -> tuple[Region, bool] | None:
             continue
         if region.kinds == {FP16}:
             return region, True
-        # of several, the one to be had must be written out as such
-        if "" not in region.kinds and all(c.is_modelled(choice.guard) for choice in low):
+        # of several, the one to be had must be written out as such, or be the default of a device
+        chosen = [c.is_modelled(choice.guard) or choice.site == region.site for choice in low]
+        if "" not in region.kinds and all(chosen):
             return region, False
     return None
 
