@@ -7,11 +7,11 @@ from functools import partial
 
 import libcst as cst
 
-from amplint.finding import Applicability, Confidence, Edit, Fix, FixKind, Severity, Span
+from amplint.finding import Applicability, Confidence, Fix, FixKind, Severity
 from amplint.flow.scaler import ClipBeforeUnscale, scaler_analysis
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
-from amplint_rules import shapes
+from amplint_rules import shapes, statements
 
 _ELSEWHERE = (
     "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
@@ -96,7 +96,7 @@ def _fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBeforeUnscal
         return _move(ctx, clip, anchor)
     call = _protocol_call(tree, clip)
     step = tree.nodes[clip.repair.site]
-    if not _can_stand_alone(anchor):
+    if not statements.can_stand_alone(anchor):
         return _ONE_LINE
     if call is None or not isinstance(step, cst.Call) or not _means_the_same(ctx, anchor, step, _names(step)):
         return _ELSEWHERE
@@ -161,13 +161,6 @@ def _anchor(tree: Tree, clip: ClipBeforeUnscale) -> cst.CSTNode:
     return anchor
 
 
-def _can_stand_alone(statement: cst.CSTNode) -> bool:
-    """Whether lines can be put before and taken from around the statement."""
-    if isinstance(statement, cst.SimpleStatementLine):
-        return len(statement.body) == 1
-    return isinstance(statement, cst.BaseCompoundStatement)
-
-
 def _names(step: cst.Call) -> tuple[cst.BaseExpression, ...]:
     """What the scaler and the optimizer of a `step` or `unscale_` are called."""
     assert isinstance(step.func, cst.Attribute)
@@ -209,13 +202,13 @@ def _guard(ctx: Context, anchor: cst.CSTNode, clip: ClipBeforeUnscale) -> str | 
     statement = tree.statement(tree.nodes[clip.steps[0]])
     block = tree.parent(statement)
     if block is tree.parent(anchor):
-        return None if _can_leave_between(tree, anchor, statement) else ""
+        return None if statements.can_leave_between(tree, anchor, statement) else ""
     branch = tree.parent(block) if block is not None else None
     if (
         not isinstance(branch, cst.If)
         or branch.body is not block
         or tree.parent(branch) is not tree.parent(anchor)
-        or _can_leave_between(tree, anchor, branch)
+        or statements.can_leave_between(tree, anchor, branch)
         or any(isinstance(node, (cst.Call, cst.NamedExpr)) for node in tree.within(branch.test))
         or not _means_the_same(ctx, anchor, branch, (branch.test,))
     ):
@@ -223,42 +216,18 @@ def _guard(ctx: Context, anchor: cst.CSTNode, clip: ClipBeforeUnscale) -> str | 
     return tree.code(branch.test)
 
 
-def _can_leave_between(tree: Tree, first: cst.CSTNode, last: cst.CSTNode) -> bool:
-    """Whether a statement from `first` on, and before `last`, may leave the block that both stand in."""
-    return any(
-        isinstance(node, (cst.Return, cst.Raise, cst.Break, cst.Continue))
-        for node in tree.nodes[tree.number(first) : tree.number(last)]
-    )
-
-
-def _line(ctx: Context, node: cst.CSTNode) -> Span:
-    """The whole rows of a statement, with their indentation and the last newline."""
-    text, span = ctx.model.tree.text, ctx.model.tree.span(node)
-    start = span.start
-    while start > 0 and text[start - 1] not in "\r\n":
-        start -= 1
-    end = span.end
-    while end < len(text) and text[end] not in "\r\n":
-        end += 1
-    end += 2 if text[end : end + 2] == "\r\n" else 1 if end < len(text) else 0
-    return Span(start, end)
-
-
 def _insert(ctx: Context, anchor: cst.CSTNode, call: str, guard: str) -> Fix:
-    newline = ctx.model.source.newline
-    span = ctx.model.tree.span(anchor)
-    indent = ctx.model.tree.text[_line(ctx, anchor).start : span.start]
-    text = f"{call}{newline}{indent}"
     if guard:
-        deeper = "\t" if "\t" in indent else ctx.model.tree.module.default_indent
-        text = f"if {guard}:{newline}{indent}{deeper}{text}"
-    message = f"Call {call} before clipping"
-    return Fix(FixKind.REPAIR, Applicability.SAFE, message, (Edit(Span(span.start, span.start), text),))
+        deeper = "\t" if "\t" in statements.indent(ctx, anchor) else ctx.model.tree.module.default_indent
+        edit = statements.inserted_before(ctx, anchor, f"if {guard}:\n{deeper}{call}")
+    else:
+        edit = statements.inserted_before(ctx, anchor, call)
+    return Fix(FixKind.REPAIR, Applicability.SAFE, f"Call {call} before clipping", (edit,))
 
 
 def _move(ctx: Context, clip: ClipBeforeUnscale, anchor: cst.CSTNode) -> Fix | str:
     tree = ctx.model.tree
-    if not _can_stand_alone(anchor):
+    if not statements.can_stand_alone(anchor):
         return _ONE_LINE
     assert clip.repair.site is not None
     unscale = tree.nodes[clip.repair.site]
@@ -266,19 +235,15 @@ def _move(ctx: Context, clip: ClipBeforeUnscale, anchor: cst.CSTNode) -> Fix | s
     if (
         not isinstance(unscale, cst.Call)
         or not isinstance(statement, cst.SimpleStatementLine)
-        or not _can_stand_alone(statement)
+        or not statements.can_stand_alone(statement)
         or tree.parent(statement) is not tree.parent(anchor)
     ):
         return _OTHER_BLOCK
-    if _can_leave_between(tree, anchor, statement):
+    if statements.can_leave_between(tree, anchor, statement):
         return _LEFT
     if not _means_the_same(ctx, anchor, unscale, _names(unscale)):
         return _ELSEWHERE
-    taken, start = _line(ctx, statement), _line(ctx, anchor).start
-    line = tree.text[taken.start : taken.end]
-    if not line.endswith(("\n", "\r")):
-        line += ctx.model.source.newline
-    edits = (Edit(Span(start, start), line), Edit(taken, ""))
+    edits = statements.moved_before(ctx, statement, anchor)
     safety = Applicability.SAFE if clip.repair.safe else Applicability.UNSAFE
     return Fix(FixKind.REPAIR, safety, f"Move {tree.code(unscale)} before the clip", edits)
 

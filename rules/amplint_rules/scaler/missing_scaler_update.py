@@ -1,0 +1,63 @@
+"""A step (or `unscale_`) of the scaler that no `update` follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Applicability, Fix, FixKind, Severity
+from amplint.flow.verdicts import Violation
+from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes, statements
+from amplint_rules.scaler import protocol
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report the last step that no update follows, on some path."""
+    return protocol.reports(ctx, "no-update", _message, _fix)
+
+
+def _message(ctx: Context, violation: Violation) -> str:
+    scaler, call = violation.scaler, _method(ctx, violation)
+    if _leaves(violation):
+        rest = f"leaving before {scaler}.update(), the next {call} raises RuntimeError"
+        return f"{scaler}.{call} is not followed by update() on every path: {rest}"
+    return f"{scaler}.{call} is never followed by {scaler}.update(): the scale does not change, the next call raises"
+
+
+def _method(ctx: Context, violation: Violation) -> str:
+    code = ctx.model.tree.code(protocol.node(ctx, violation.site))
+    return "unscale_" if ".unscale_(" in code else "step"
+
+
+def _leaves(violation: Violation) -> bool:
+    return any(text.startswith("update is never reached") for _, text in violation.trace)
+
+
+def _fix(ctx: Context, violation: Violation) -> Fix | str:
+    if _leaves(violation):
+        return "call step and update before leaving, or leave before unscale_: which, is a choice"
+    if _method(ctx, violation) == "unscale_":
+        return "no step follows unscale_ here; what is missing is not known"
+    scaler = protocol.owner(ctx, violation.site)
+    statement = protocol.statement(ctx, violation.site)
+    if protocol.calls_of(ctx, violation.scaler, "update"):
+        return "update is called elsewhere; call it on this path, too"
+    if not scaler or not statements.can_stand_alone(statement):
+        return "the step shares its line with other statements; give it a line of its own first"
+    if len(protocol.calls_of(ctx, violation.scaler, "step")) > 1:
+        return "several steps share this scaler; update once behind the last of them"
+    edit = statements.inserted_after(ctx, statement, f"{scaler}.update()")
+    return Fix(FixKind.REPAIR, Applicability.SAFE, f"Call {scaler}.update() after the step", (edit,))
+
+
+RULE = Rule(
+    code="AMP204",
+    name="missing-scaler-update",
+    summary="a path steps (or unscales) through the scaler and never updates it",
+    severity=Severity.ERROR,
+    check=check,
+    words=(".step", "unscale_"),
+    shape=shapes.protocol,
+    fixable="sometimes",
+    module=__name__,
+)

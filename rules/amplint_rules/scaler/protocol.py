@@ -1,0 +1,118 @@
+"""What the rules about the GradScaler protocol share: from a violation to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import libcst as cst
+
+from amplint.finding import Fix, Severity
+from amplint.flow.scaler import scaler_analysis
+from amplint.flow.verdicts import Violation
+from amplint.rule import Context, Report
+
+Message = Callable[[Context, Violation], str]
+Repair = Callable[[Context, Violation], Fix | str]
+
+
+def reports(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterator[Report]:
+    """A report for each violation of one kind."""
+    return (report for report, _ in reported(ctx, kind, message, fix))
+
+
+def reported(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterable[tuple[Report, Violation]]:
+    """The same, each with its violation."""
+    for violation in scaler_analysis(ctx.model).of(kind):
+        report = Report(
+            node(ctx, violation.site),
+            message(ctx, violation),
+            confidence=violation.confidence,
+            trace=[(node(ctx, site), text) for site, text in violation.trace],
+            fix=partial(fix, ctx, violation),
+        )
+        yield report, violation
+
+
+def with_severity(report: Report, severity: Severity) -> Report:
+    """The same report with another severity than the rule's."""
+    return replace(report, severity=severity)
+
+
+def node(ctx: Context, site: int) -> cst.CSTNode:
+    """The node at a site."""
+    return ctx.model.tree.nodes[site]
+
+
+def statement(ctx: Context, site: int) -> cst.CSTNode:
+    """The statement around a site."""
+    return ctx.model.tree.statement(node(ctx, site))
+
+
+def owner(ctx: Context, site: int) -> str:
+    """What the method called at `site` is called on, as written; "" where it is no such call."""
+    call = node(ctx, site)
+    if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
+        return ctx.model.tree.code(call.func.value)
+    return ""
+
+
+def scaler_at(ctx: Context, site: int) -> str:
+    """The scaler in a call of one of its methods, or in `scaler.scale(loss).backward()`, as written."""
+    call = node(ctx, site)
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return ""
+    if call.func.attr.value in ("step", "unscale_", "update", "scale"):
+        return ctx.model.tree.code(call.func.value)
+    inner = call.func.value
+    if (
+        isinstance(inner, cst.Call)
+        and isinstance(inner.func, cst.Attribute)
+        and inner.func.attr.value == "scale"
+    ):
+        return ctx.model.tree.code(inner.func.value)
+    return ""
+
+
+def optimizer_of(ctx: Context, violation: Violation) -> str:
+    """The optimizer of a violation in a message."""
+    return violation.optimizer or "the optimizer"
+
+
+def calls_of(ctx: Context, scaler: str, method: str) -> list[int]:
+    """Sites of the calls of one method of something written as `scaler`, in order."""
+    last = scaler.rpartition(".")[2]
+    found = []
+    for call in ctx.model.tree.of_type(cst.Call):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == method:
+            written = ctx.model.tree.code(call.func.value)
+            if written == scaler or written.rpartition(".")[2] == last:
+                found.append(ctx.model.tree.number(call))
+    return found
+
+
+def backwards(ctx: Context) -> list[int]:
+    """Sites of every call of a `backward`."""
+    return [
+        ctx.model.tree.number(call)
+        for call in ctx.model.tree.of_type(cst.Call)
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward"
+    ]
+
+
+def in_one_scope(ctx: Context, *sites: int) -> bool:
+    """Whether names mean the same at all of these sites: they stand in one function."""
+    return len({id(ctx.model.names.scope_of(node(ctx, site))) for site in sites}) == 1
+
+
+def outermost_loop_without(ctx: Context, site: int, other: cst.CSTNode) -> cst.CSTNode:
+    """The statement at `site`, or the outermost loop or branch around it in which `other` does not stand."""
+    tree = ctx.model.tree
+    anchor = statement(ctx, site)
+    for outer in tree.ancestors(anchor):
+        if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+            break
+        if isinstance(outer, (cst.For, cst.While, cst.If)) and not tree.inside(other, outer):
+            anchor = outer
+    return anchor

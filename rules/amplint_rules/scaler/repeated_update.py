@@ -1,0 +1,51 @@
+"""More than one `update` in an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Applicability, Fix, FixKind, Severity
+from amplint.flow.verdicts import Violation
+from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes, statements
+from amplint_rules.scaler import protocol
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report the updates of an iteration but the last."""
+    return protocol.reports(ctx, "repeated-update", _message, _fix)
+
+
+def _message(ctx: Context, violation: Violation) -> str:
+    scaler = violation.scaler
+    if violation.detail == "nothing":
+        return f"{scaler}.update() runs a second time with nothing stepped since the first: AssertionError"
+    if violation.detail == "stale":
+        return (
+            f"{scaler}.update() may change the scale before the step of {protocol.optimizer_of(ctx, violation)}, "
+            "whose gradients were scaled by the old one"
+        )
+    return (
+        f"{scaler}.update() runs more than once in one iteration: one call behind the last step is right, "
+        "for growth_interval counts calls"
+    )
+
+
+def _fix(ctx: Context, violation: Violation) -> Fix | str:
+    edit = statements.removed(ctx, protocol.statement(ctx, violation.site))
+    if edit is None:
+        return "the update is all that stands in its block; take it out by hand"
+    return Fix(FixKind.REPAIR, Applicability.UNSAFE, "Update once, behind the last step", (edit,))
+
+
+RULE = Rule(
+    code="AMP211",
+    name="repeated-update",
+    summary="update runs more than once in an iteration",
+    severity=Severity.WARNING,
+    check=check,
+    words=(".update",),
+    shape=shapes.protocol,
+    fixable="sometimes",
+    module=__name__,
+)

@@ -1,0 +1,35 @@
+"""The value of the scaled loss is logged, added up or returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Severity
+from amplint.flow.verdicts import Violation
+from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
+from amplint_rules.scaler import protocol
+
+_DECISION = "give the scaled loss a name of its own, or none: which value was wanted is for you to say"
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report uses of a scaled loss other than its backward."""
+    return protocol.reports(ctx, "leak", _message, lambda ctx, violation: _DECISION)
+
+
+def _message(ctx: Context, violation: Violation) -> str:
+    return f"the loss {violation.detail} here is the one that {violation.scaler}.scale has multiplied by the scale"
+
+
+RULE = Rule(
+    code="AMP214",
+    name="scaled-loss-escapes",
+    summary="the scaled loss is logged, added up or returned",
+    severity=Severity.WARNING,
+    check=check,
+    words=("scale",),
+    shape=shapes.protocol,
+    fixable="none",
+    module=__name__,
+)

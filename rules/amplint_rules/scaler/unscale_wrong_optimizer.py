@@ -1,0 +1,39 @@
+"""`unscale_` for one object and `step` for another that holds the same parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amplint.finding import Severity
+from amplint.flow.verdicts import Violation
+from amplint.rule import Context, Report, Rule
+from amplint_rules import shapes
+from amplint_rules.scaler import protocol
+
+
+def check(ctx: Context) -> Iterable[Report]:
+    """Report unscale_ of an inner optimizer whose wrapper is stepped."""
+    return protocol.reports(ctx, "wrong-optimizer", _message, lambda ctx, violation: _DECISION)
+
+
+_DECISION = "unscale_ and step must get the same object; which of the two is meant is for you to say"
+
+
+def _message(ctx: Context, violation: Violation) -> str:
+    return (
+        f"{violation.scaler} keeps state by object: unscale_({violation.optimizer}) is not known to the step of "
+        "the optimizer around it, which divides the same gradients by the scale once more"
+    )
+
+
+RULE = Rule(
+    code="AMP209",
+    name="unscale-wrong-optimizer",
+    summary="unscale_ gets one object and step another one with the same parameters",
+    severity=Severity.ERROR,
+    check=check,
+    words=("unscale_",),
+    shape=shapes.protocol,
+    fixable="none",
+    module=__name__,
+)
