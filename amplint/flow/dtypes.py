@@ -110,9 +110,9 @@ def assigned(held: Held, path: c.Path) -> Iterator[tuple[ir.Expr | None, c.Formu
         klass = home[0].removesuffix(".self")
         for placed in held.calls if home[0].endswith(".self") else ():
             if held.classes.klass(names(placed.call.func)) == klass:
-                for arg in placed.call.args:
-                    if arg.keyword == home[-1] or arg.star:
-                        yield (None if arg.star else arg.value), True
+                for given in placed.call.args:
+                    if given.keyword == home[-1] or given.star:
+                        yield (None if given.star else given.value), True
 
 
 def _from_call(held: Held, expr: ir.Call, depth: int) -> Iterator[Choice]:

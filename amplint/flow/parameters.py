@@ -171,8 +171,8 @@ def _changes(held: Held, module: c.Path) -> list[_Change]:
         func = placed.call.func
         if not isinstance(func, ir.Attr):
             continue
-        path = held.lift.path(func.value)
-        if path is None or not any(_is_part(held, path, member) for member in family):
+        cast = held.lift.path(func.value)
+        if cast is None or not any(_is_part(held, cast, member) for member in family):
             continue
         if func.attr == "requires_grad_" and not _is_true(placed.call):
             return []
@@ -181,7 +181,7 @@ def _changes(held: Held, module: c.Path) -> list[_Change]:
             if kind is None:
                 return []
             if kind and not placed.inference and not _is_aside(held, placed, family):
-                found[_Change(placed.call.site, kind, placed.guard, placed.function, path)] = None
+                found[_Change(placed.call.site, kind, placed.guard, placed.function, cast)] = None
     if _is_frozen(held, family):
         return []
     kinds = {change.kind for change in found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held, Placed
 from amplint.flow.lift import names
@@ -12,12 +13,14 @@ from amplint.model import ir
 from amplint.model.module import ModuleModel
 
 #: Names of loss scalers, of frameworks that own one, and of optimizers that keep copies of the parameters.
-_SCALING = re.compile(
-    r"scaler|loss_?scal|scaled?_?loss|scale_backward|grad_?scal|accelerate$|accelerator|deepspeed|lightning"
-    r"|fabric|apex|colossalai|megatron|fairscale|fairseq|horovod|amp_?handle|optim_?wrapper|mixed_?precision_?opt"
-    r"|fp16_?optim|master|manual_backward|ignite|catalyst|composer|mmengine|mmcv|oneflow|paddle|torchtnt|fastai",
+_OWNERS = re.compile(
+    r"scaler|scale_backward|accelerate$|accelerator|deepspeed|lightning|fabric|apex|colossalai|megatron|fairscale"
+    r"|fairseq|horovod|amp_?handle|optim_?wrapper|mixed_?precision_?opt|fp16_?optim|master|manual_backward|ignite"
+    r"|catalyst|composer|mmengine|mmcv|oneflow|paddle|torchtnt|fastai",
     re.IGNORECASE,
 )
+#: Names of factors that a loss is multiplied by.
+_FACTORS = re.compile(r"loss_?scal|scaled?_?loss|grad_?scal", re.IGNORECASE)
 #: Of these, what torch itself calls so.
 _TORCH = ("torch.accelerator", "torch.distributed", "torch.set_default")
 _SCHEDULER = re.compile(r"sched|warmup|lr_|_lr|ema|prof|env|logger|timer|meter|bar$|counter", re.IGNORECASE)
@@ -25,6 +28,11 @@ _SCHEDULER = re.compile(r"sched|warmup|lr_|_lr|ema|prof|env|logger|timer|meter|b
 
 def may_scale(model: ModuleModel, held: Held) -> bool:
     """Whether a name in the file suggests that losses are scaled, here or by a framework."""
+    return has_owner(model, held) or any(_FACTORS.search(name) for name in _identifiers(held))
+
+
+def has_owner(model: ModuleModel, held: Held) -> bool:
+    """Whether a name in the file suggests a scaler, or a framework that owns one."""
     imported = (
         part
         for scope in model.names.scopes
@@ -34,7 +42,7 @@ def may_scale(model: ModuleModel, held: Held) -> bool:
         for part in (binding.name, *(binding.origin or "").split("."))
         if not (binding.origin or "").startswith(_TORCH)
     )
-    return any(_SCALING.search(name) for name in (*imported, *_identifiers(held)))
+    return any(_OWNERS.search(name) for name in (*imported, *_identifiers(held)))
 
 
 def _identifiers(held: Held) -> Iterator[str]:
@@ -101,6 +109,50 @@ def _is_none(stmt: ir.Stmt) -> bool:
     return isinstance(value, ir.Const) and value.value is None
 
 
-def is_multiplied(expr: ir.Expr) -> bool:
-    """Whether a loss is the product of something and a factor, as a static loss scale makes it."""
-    return isinstance(expr, ir.Binary) and expr.op == "*"
+def factor_of(held: Held, expr: ir.Expr) -> ir.Expr | None:
+    """The factor that a loss is multiplied by, as a static loss scale is: a number or a variable."""
+    path = held.lift.path(expr)
+    if path is not None:
+        values = [binding.value for binding in held.values(path) if binding.value is not None]
+        found = [factor for value in values if (factor := _factor(held, value)) is not None]
+        return found[0] if found else None
+    return _factor(held, expr)
+
+
+def _factor(held: Held, expr: ir.Expr) -> ir.Expr | None:
+    if not isinstance(expr, ir.Binary) or expr.op != "*":
+        return None
+    for part in (expr.right, expr.left):
+        if isinstance(part, ir.Const) or (held.lift.path(part) is not None and isinstance(part, ir.Attr)):
+            return part
+        if isinstance(part, ir.Name) and "loss" not in part.id.replace("loss_scale", ""):
+            return part
+    return None
+
+
+def is_divided(held: Held, function: str, factor: ir.Expr) -> bool:
+    """Whether gradients are divided by `factor` in a function."""
+    wanted = held.lift.term(factor)
+    body = held.functions[function].body
+    for stmt in walk.statements(body):
+        divides = isinstance(stmt, ir.AugAssign) and stmt.op == "/" and _is_gradient(stmt.target)
+        if divides and isinstance(stmt, ir.AugAssign) and held.lift.term(stmt.value) == wanted:
+            return True
+        for target in stmt.targets if isinstance(stmt, ir.Assign) else ():
+            value = stmt.value if isinstance(stmt, ir.Assign) else None
+            if _is_gradient(target) and isinstance(value, ir.Binary) and _inverts(held, value, wanted):
+                return True
+    for expr in walk.expressions(body):
+        if not isinstance(expr, ir.Call) or not isinstance(expr.func, ir.Attr) or not expr.args:
+            continue
+        by = expr.args[0].value
+        if _is_gradient(expr.func.value):
+            if expr.func.attr == "div_" and held.lift.term(by) == wanted:
+                return True
+            if expr.func.attr == "mul_" and isinstance(by, ir.Binary) and _inverts(held, by, wanted):
+                return True
+    return False
+
+
+def _inverts(held: Held, expr: ir.Binary, wanted: c.Term) -> bool:
+    return expr.op == "/" and held.lift.term(expr.right) == wanted

@@ -103,3 +103,48 @@ def clip_without_overflow_guard(outline: Outline) -> bool:
     """A training step under autocast that clips by norm."""
     names = outline.names
     return _trains(outline) and "clip_grad_norm_" in names and "autocast" in names
+
+
+def scaler_step(outline: Outline) -> bool:
+    """Something that scales a loss, or a GradScaler, and something that is stepped."""
+    names = outline.names
+    return "step" in names and (
+        "unscale_" in names or {"scale", "backward"} <= names or grad_scaler_odd_arguments(outline)
+    )
+
+
+def scaler_state_not_saved(outline: Outline) -> bool:
+    """A GradScaler that is stepped, and something that saves or restores state or is called a checkpointer."""
+    return scaler_step(outline) and (
+        not outline.names.isdisjoint(("state_dict", "load_state_dict"))
+        or any("save" in name.lower() or "checkpoint" in name.lower() for name in outline.names)
+    )
+
+
+def scale_read_after_update(outline: Outline) -> bool:
+    """A scaler whose scale is read, and which is updated."""
+    return {"get_scale", "update"} <= outline.names
+
+
+def grad_penalty_scaled(outline: Outline) -> bool:
+    """A gradient of a scaled loss that can itself be differentiated."""
+    return {"create_graph", "scale", "grad"} <= outline.names
+
+
+def scheduler_on_skipped_step(outline: Outline) -> bool:
+    """A scaler that steps something, and a learning rate scheduler."""
+    return scaler_step(outline) and any("sched" in n.lower() or "lr" in n.lower() for n in outline.names)
+
+
+def rank_local_nonfinite_skip(outline: Outline) -> bool:
+    """A look at whether something is finite, in a training step."""
+    names = outline.names
+    return not names.isdisjoint(("isnan", "isinf", "isfinite")) and (
+        not names.isdisjoint(("backward", "manual_backward", "training_step"))
+        or any("scaler" in name.lower() for name in names)
+    )
+
+
+def optimizer_without_grads(outline: Outline) -> bool:
+    """A scaler that steps something, and a tensor that is made with a gradient or a module that is replaced."""
+    return scaler_step(outline)

@@ -9,7 +9,7 @@ from amplint.flow import conditions as c
 from amplint.flow.dtypes import FP16
 from amplint.flow.held import Held, Placed, objects_of
 from amplint.flow.regions import Loss, Region, backward_of, regions_of
-from amplint.flow.steps import changes_gradients, is_multiplied, may_scale, optimizer_steps
+from amplint.flow.steps import changes_gradients, factor_of, may_scale, optimizer_steps
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 
@@ -30,7 +30,7 @@ def check(ctx: Context) -> Iterable[Report]:
     for loss in regions_of(model).losses:
         step = _step_of(held, loss, steps)
         source = backward_of(loss.call)
-        if step is None or source is None or is_multiplied(source):
+        if step is None or source is None or factor_of(held, source) is not None:
             continue
         found = _fp16(held, loss)
         if found is None:

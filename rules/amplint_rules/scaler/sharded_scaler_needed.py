@@ -125,8 +125,8 @@ def _asked(held: Held, expr: ir.Expr, depth: int) -> Iterator[tuple[str, int]]:
     elif isinstance(expr, ir.Call) and any(n.endswith("MixedPrecision") for n in names(expr.func)):
         given = [arg.value for arg in expr.args if arg.keyword in _PRECISIONS]
         given.extend(arg.value for arg in expr.args[:1] if arg.keyword is None)
-        for value in given:
-            yield from ((choice.kind, choice.site) for choice in choices(held, value))
+        for dtype in given:
+            yield from ((choice.kind, choice.site) for choice in choices(held, dtype))
     else:
         path = held.lift.path(expr)
         found = list(assigned(held, path)) if path is not None else []
