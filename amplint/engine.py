@@ -178,8 +178,10 @@ class _Check:
         if _RANK[confidence] < _RANK[Confidence(self.settings.min_confidence)]:
             return None
         notes = tuple(
-            Note(source.filename, source.position(tree.span(node).start), message)
-            for node, message in report.trace
+            step
+            if isinstance(step, Note)
+            else Note(source.filename, source.position(tree.span(step[0]).start), step[1])
+            for step in report.trace
         )
         fix, reason = self._fix(rule, report)
         return Finding(

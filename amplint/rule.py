@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amplint.finding import Confidence, Fix, Severity, Span
+from amplint.finding import Confidence, Fix, Note, Severity, Span
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -27,8 +27,8 @@ class Report:
     message: str
     severity: Severity | None = None
     confidence: Confidence | None = None
-    #: Ordered steps that make it true: (node, what happens there).
-    trace: Sequence[tuple[cst.CSTNode, str]] = ()
+    #: Ordered steps that make it true: (node, what happens there), or a note about another file.
+    trace: Sequence[tuple[cst.CSTNode, str] | Note] = ()
     #: Made only for reports that are neither suppressed nor filtered out; gives the fix or the reason for none.
     fix: Callable[[], Fix | str] | None = None
 

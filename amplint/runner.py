@@ -145,6 +145,11 @@ class _File:
         known = self.entry if self.entry is not None else self.extract
         return (known and known.imports) or ()
 
+    @property
+    def digest(self) -> str:
+        """What identifies its content; "" where it could not be read."""
+        return self.extract.digest if self.extract is not None else ""
+
 
 class _Job:
     """One run over some files."""
@@ -169,7 +174,7 @@ class _Job:
         self.result.files = len(files)
         self._extract(files)
         folder = "" if base is None else base.absolute().as_posix()
-        project = Project((ModuleIndex(file.name, file.imports) for file in files), folder)
+        project = Project((ModuleIndex(file.name, file.imports, file.digest) for file in files), folder)
         todo = []
         done = 0
         for file in files:
@@ -179,11 +184,17 @@ class _Job:
                 todo.append(file)
         if progress is not None and files:
             progress(done, len(files))
+        fixed = []
         for file, outcome in self._outcomes(todo, project):
-            self._take(file, outcome)
+            if isinstance(outcome, Outcome) and outcome.before is not None:
+                fixed.append((file, outcome))  # written once no file is looked at together with it any more
+            else:
+                self._take(file, outcome)
             done += 1
             if progress is not None:
                 progress(done, len(files))
+        for file, outcome in fixed:
+            self._take(file, outcome)
         if self._cache is not None:
             self._cache.save()
 

@@ -133,6 +133,7 @@ class Checker:
         self._settings = settings
         self._rules = rules
         self._project = project
+        self._project.load = self._other
         #: Models of the file at hand and of what fixes make of it.
         self._models: dict[bytes, ModuleModel | SyntaxProblem] = {}
 
@@ -183,6 +184,14 @@ class Checker:
             statistics=made.statistics,
             asked=asked,
         )
+
+    def _other(self, source: Source) -> ModuleModel | None:
+        """The model of a file that the one at hand uses."""
+        from amplint import engine
+        from amplint.syntax.syntax_error import SyntaxProblem
+
+        found = engine.model_of(source, self._settings)
+        return None if isinstance(found, SyntaxProblem) else found
 
     def _model(self, source: Source) -> ModuleModel | SyntaxProblem:
         from amplint import engine

@@ -174,6 +174,7 @@ class Automaton(Environment):
                 if verdict == "scaled":
                     phase = state.scalers[scaler]
                     record.scaled.setdefault(scaler, phase.backward)
+                    record.entry = self._record.entry
                     pending = Pending(node.site, bool(phase.stepped), owners)
                     record.repeated |= any(q.site == node.site and not q.consumed for q in phase.pending)
                     if pending not in phase.pending:

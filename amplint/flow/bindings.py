@@ -6,9 +6,9 @@ one object; what is known of one of them is known of all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
@@ -16,9 +16,6 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import Lift, names
 from amplint.flow.protocol import Alias, Flag, Made, Value
 from amplint.model import ir
-
-if TYPE_CHECKING:
-    from amplint.model.module import ModuleModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +28,24 @@ class Binding:
     in_loop: bool
 
 
+class Module(Protocol):
+    """What is read of a module, or of several that are looked at together."""
+
+    @property
+    def functions(self) -> Mapping[str, ir.Function]:
+        """Qualname -> function, in the order of the text."""
+
+    @property
+    def classes(self) -> Mapping[str, ir.Class]:
+        """Qualname -> class, in the order of the text."""
+
+
 class Bindings:
     """Who holds the same object, in one file."""
 
-    def __init__(self, model: ModuleModel) -> None:
-        self.functions: dict[str, ir.Function] = {}
-        for name in model.function_names:
-            found = model.function(name)
-            if found is not None:
-                self.functions[name] = found
-        self.classes = Classes(model)
+    def __init__(self, module: Module) -> None:
+        self.functions: dict[str, ir.Function] = dict(module.functions)
+        self.classes = Classes(module.classes)
         self.lift = Lift(self.classes, self.functions)
         self._bindings: dict[c.Path, list[Binding]] = {}
         self._parent: dict[c.Path, c.Path] = {}
@@ -144,7 +149,7 @@ class Bindings:
             return None
         for binding in self._bindings.get(self.home(path), ()):
             klass = self._constructed(binding.value)
-            if klass is not None and not self.lift.is_scaler_class(f"__main__.{klass}"):
+            if klass is not None and not self.lift.is_scaler_class(self.classes.full_name(klass)):
                 found = klass
         self._instance[path] = found
         return found

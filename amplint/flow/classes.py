@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from amplint.model import ir
 
-if TYPE_CHECKING:
-    from amplint.model.module import ModuleModel
-
+#: What the names of the file's own definitions begin with; those of modules that it uses begin with "<".
+_OWN = "__main__."
 #: Bases whose methods never touch a scaler of the subclass.
 _INERT = (
     "builtins.",
@@ -34,23 +33,23 @@ LIGHTNING = (
 class Classes:
     """Inheritance and method resolution within one file."""
 
-    def __init__(self, model: ModuleModel) -> None:
-        self.by_name: dict[str, ir.Class] = model.classes
-        self._prefixes = tuple(dict.fromkeys((f"{model.names.module_name or '__main__'}.", "__main__.")))
+    def __init__(self, classes: Mapping[str, ir.Class]) -> None:
+        self.by_name: dict[str, ir.Class] = dict(classes)
         self._methods = {name: dict(found.methods) for name, found in self.by_name.items()}
         self._bases = {name: self._local_bases(found) for name, found in self.by_name.items()}
 
     def local(self, names: tuple[str, ...]) -> str | None:
         """The qualname in this file of something that can only be defined here."""
         for name in names[:1] if len(names) == 1 else ():
-            for prefix in self._prefixes:
-                if name.startswith(prefix):
-                    return name[len(prefix) :]
+            if name.startswith(_OWN):
+                return name.removeprefix(_OWN)
+            if name.startswith("<"):
+                return name
         return None
 
     def full_name(self, qualname: str) -> str:
         """The qualified name by which the file's own code means one of its definitions."""
-        return f"{self._prefixes[0]}{qualname}"
+        return qualname if qualname.startswith("<") else _OWN + qualname
 
     def klass(self, names: tuple[str, ...]) -> str | None:
         """The class of this file that `names` denote."""

@@ -48,7 +48,7 @@ def is_sharded(value: ir.Expr | None) -> bool:
 def clipped_by_call(call: ir.Call) -> tuple[ir.Expr | None, str] | None:
     """(parameters, function) when `call` is a known clipping function that does more than measure."""
     known = [name for name in names(call.func) if name in CLIPPERS or name.rpartition(".")[2] in _TIMM]
-    if not known or any(arg.star for arg in call.args) or known[0].startswith("__main__."):
+    if not known or any(arg.star for arg in call.args) or known[0].startswith(("__main__.", "<")):
         return None
     name = known[0].rpartition(".")[2]
     params: ir.Expr | None = None

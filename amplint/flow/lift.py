@@ -225,7 +225,7 @@ class Lift:
         local = self.classes.klass((name,))
         if local is not None:
             return any(self.is_scaler_class(n) for base in self.classes.foreign(local) for n in base)
-        return name.endswith("GradScaler") and not name.startswith((*_OTHERS, "__main__."))
+        return name.endswith("GradScaler") and not name.startswith((*_OTHERS, "__main__.", "<"))
 
     def enabled(self, call: ir.Call) -> c.Formula | None:
         """Where a new scaler scales; None when that cannot be read."""

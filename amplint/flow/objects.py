@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
-from amplint.flow.bindings import Bindings, value_paths
+from amplint.flow.bindings import Bindings, Module, value_paths
 from amplint.flow.gradients import is_sharded
 from amplint.flow.lift import names, scaled_by
 from amplint.flow.protocol import Made, Value
 from amplint.model import ir
-
-if TYPE_CHECKING:
-    from amplint.model.module import ModuleModel
 
 __all__ = ["Objects", "backward_losses", "value_paths"]
 
@@ -22,8 +18,8 @@ __all__ = ["Objects", "backward_losses", "value_paths"]
 class Objects(Bindings):
     """Flow-insensitive facts about one file."""
 
-    def __init__(self, model: ModuleModel) -> None:
-        super().__init__(model)
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
         self._made: dict[c.Path, Made | None] = {}
         self._shaped = tuple(dict.fromkeys(self._evidence()))
         self._declared = tuple(dict.fromkeys(self._annotated()))

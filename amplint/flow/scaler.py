@@ -13,6 +13,7 @@ from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.entries import Entries
 from amplint.flow.gradients import may_clip
+from amplint.flow.linked import Elsewhere, Linked, is_elsewhere
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.sightings import ClipRecord, Recording
@@ -52,6 +53,8 @@ class ClipBeforeUnscale:
     """A clip that sees gradients still multiplied by the loss scale."""
 
     site: int
+    #: Where `site` is in another file: the call by which it is reached.
+    entry: int | None
     #: The function that clips.
     how: str
     #: The scaler as written, "" for a framework's.
@@ -73,6 +76,8 @@ class ScalerAnalysis:
     violations: tuple[Violation, ...] = ()
     #: Functions that took too many steps to analyse.
     gave_up: int = 0
+    #: The modules that were looked at, to which sites lead back; None where nothing was.
+    linked: Linked | None = None
 
     def of(self, kind: str) -> tuple[Violation, ...]:
         """The mistakes of one kind (see `verdicts.KINDS`)."""
@@ -98,24 +103,26 @@ def may_concern(names: Set[str]) -> bool:
     return may_scale(names) and may_clip(names)
 
 
-def scaler_analysis(model: ModuleModel) -> ScalerAnalysis:
-    """The verdicts about one file; computed once."""
+def scaler_analysis(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAnalysis:
+    """The verdicts about one file, looked at with those that it uses; computed once."""
     found = _RESULTS.get(model)
     if found is None:
-        found = _RESULTS[model] = analyse(model)
+        found = _RESULTS[model] = analyse(model, elsewhere)
     return found
 
 
-def analyse(model: ModuleModel) -> ScalerAnalysis:
-    """Slice every function of the file and run the protocol from each of them."""
+def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAnalysis:
+    """Slice every function of the file, and of what it uses, and run the protocol from each of the file's own."""
     text = model.source.text
     if not _SCALES.search(text) or not may_scale(set(_IDENTIFIER.findall(text))):
         return ScalerAnalysis()
-    objects = Objects(model)
+    linked = Linked(model, elsewhere)
+    objects = Objects(linked)
     slicer = Slicer(objects)
     whole = {name: slicer.program(f) for name, f in objects.functions.items()}
     pruner = Pruner(objects, whole)
-    roots = [name for name in objects.functions if name in pruner.scaling or name in pruner.stepping]
+    acting = pruner.scaling | pruner.stepping
+    roots = [name for name in objects.functions if name in acting and not is_elsewhere(name)]
     if not roots:
         return ScalerAnalysis()
     programs = pruner.result()
@@ -144,7 +151,9 @@ def analyse(model: ModuleModel) -> ScalerAnalysis:
             verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
         found.extend([verdict] if verdict is not None else [])
     verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
-    return ScalerAnalysis(tuple(found), verdicts.of(recordings), gave_up)
+    own = [clip for clip in found if linked.is_own(clip.site) or linked.is_own(clip.backward)]
+    violations = [v for v in verdicts.of(recordings) if any(map(linked.is_own, v.sites))]
+    return ScalerAnalysis(tuple(own), tuple(violations), gave_up, linked)
 
 
 def _verdict(
@@ -164,6 +173,7 @@ def _verdict(
     late = tuple(sorted({site for record in bad.values() for site in record.late_unscales}))
     return ClipBeforeUnscale(
         clip.site,
+        first.entry,
         clip.how,
         written(scaler),
         backward,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from amplint.flow import conditions as c
 
@@ -31,6 +31,8 @@ class ClipRecord:
     unconsumed: bool = False
     #: The function ended with the clipped gradients still there.
     left: bool = False
+    #: The call by which code of another file was entered from which it was reached so.
+    entry: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Mistake:
     detail: str = ""
     #: The call where it shows, which may be another one than that reported.
     shows_at: int = 0
+    #: The call by which code of another file was entered, where it happened there.
+    entry: int | None = None
 
 
 @dataclass(slots=True)
@@ -75,6 +79,8 @@ class Recording:
     #: Scalers whose scale is updated.
     updated: dict[c.Path, None] = field(default_factory=dict)
     imprecise: bool = False
+    #: The call by which the code at hand was entered, where it is in another file.
+    entry: int | None = None
 
     def clip(self, site: int) -> ClipRecord:
         """The record of one clip."""
@@ -88,5 +94,5 @@ class Recording:
         """Note a mistake; the first execution that shows it is the one that is told."""
         sighting = self.at(mistake.kind, judged)
         if sighting.mistake is None or (is_certain and not sighting.is_certain):
-            sighting.mistake = mistake
+            sighting.mistake = replace(mistake, entry=self.entry)
         sighting.is_certain |= is_certain

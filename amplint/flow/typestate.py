@@ -10,6 +10,7 @@ from operator import is_not
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.automaton import Automaton, Frame
+from amplint.flow.linked import is_elsewhere
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import runs_hooks
 from amplint.flow.sightings import Recording
@@ -269,7 +270,11 @@ class Typestate(Automaton):
         if name in frame.functions or len(frame.functions) > _DEPTH:
             return Flow([self._escape(node, state, frame)])
         entry = self._bind(node, name, klass, state)
+        outside = self._record.entry
+        if outside is None and is_elsewhere(name):
+            self._record.entry = node.site
         flow = self._run(self._programs[name], [entry], Frame((*frame.functions, name), klass, node.site))
+        self._record.entry = outside
         states = [*flow.normal, *flow.exits.get("return", ())]
         result = Flow([self._leave(name, after, state) for after in states])
         result.leave("raise", [self._leave(name, s, state) for s in flow.exits.get("raise", ())])

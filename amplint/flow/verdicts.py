@@ -47,6 +47,13 @@ class Violation:
     detail: str = ""
     #: The call where it shows, where that is another one than that reported.
     shows_at: int = 0
+    #: Where `site` is in another file: the call by which it is reached.
+    entry: int | None = None
+
+    @property
+    def sites(self) -> tuple[int, ...]:
+        """Every place that has to do with it."""
+        return (self.site, *(site for site, _ in self.trace))
 
 
 def written(path: c.Path | None) -> str:
@@ -98,6 +105,7 @@ class Verdicts:
                     confidence,
                     mistake.detail,
                     mistake.shows_at,
+                    mistake.entry,
                 )
                 key = (violation.kind, violation.site)
                 if key not in found or _RANK[found[key].confidence] < _RANK[confidence]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import libcst as cst
 
@@ -45,16 +45,28 @@ _CONSTANTS: dict[str, bool | None] = {"True": True, "False": False, "None": None
 class Lowering:
     """Lowers the functions of one module."""
 
-    def __init__(self, tree: Tree, names: Names) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names,
+        *,
+        prefix: str = "",
+        offset: int = 0,
+        link: Callable[[str], str] | None = None,
+    ) -> None:
+        """`prefix` goes before all qualnames, `offset` is added to sites, `link` changes qualified names."""
         self._tree = tree
         self._names = names
+        self._prefix = prefix
+        self._offset = offset
+        self._link = link
 
     # -- functions -------------------------------------------------------------------------------------------
 
     def module(self) -> ir.Function:
         """The module's own code as a function without parameters."""
         root = self._tree.module
-        return ir.Function("", (), (), self._block(root.body), self._site(root))
+        return ir.Function(self._qualname(""), (), (), self._block(root.body), self._site(root))
 
     def function(self, node: cst.FunctionDef, qualname: str, owner: str | None) -> ir.Function:
         """One `def`."""
@@ -62,14 +74,21 @@ class Lowering:
         static = any(getattr(d, "names", ()) == ("builtins.staticmethod",) for d in decorators)
         body = self._suite(node.body)
         return ir.Function(
-            qualname, self._params(node.params), decorators, body, self._site(node), owner, static
+            self._qualname(qualname),
+            self._params(node.params),
+            decorators,
+            body,
+            self._site(node),
+            self._qualname(owner) if owner is not None else None,
+            static,
         )
 
     def klass(self, node: cst.ClassDef, qualname: str, methods: Sequence[tuple[str, str]]) -> ir.Class:
         """One `class`: its bases, methods and body."""
-        bases = tuple(self._names.resolve(base.value) for base in node.bases if not base.star)
+        bases = tuple(self._linked(self._names.resolve(base.value)) for base in node.bases if not base.star)
         body = tuple(s for s in self._suite(node.body) if not isinstance(s, ir.Define))
-        return ir.Class(qualname, bases, tuple(methods), body, self._site(node))
+        found = tuple((name, self._qualname(inner)) for name, inner in methods)
+        return ir.Class(self._qualname(qualname), bases, found, body, self._site(node))
 
     def _params(self, params: cst.Parameters) -> tuple[ir.Param, ...]:
         found = [self._param(p) for p in [*params.posonly_params, *params.params]]
@@ -88,7 +107,14 @@ class Lowering:
     # -- statements ------------------------------------------------------------------------------------------
 
     def _site(self, node: cst.CSTNode) -> int:
-        return self._tree.number(node)
+        return self._tree.number(node) + self._offset
+
+    def _qualname(self, qualname: str) -> str:
+        """A qualname of this module among those of others; the module's own code has none but its prefix."""
+        return self._prefix + qualname if qualname else self._prefix.removesuffix(".")
+
+    def _linked(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(self._link, names)) if self._link is not None else names
 
     def _suite(self, suite: cst.BaseSuite) -> ir.Block:
         if isinstance(suite, cst.SimpleStatementSuite):
@@ -163,7 +189,7 @@ class Lowering:
             kind = "def" if isinstance(node, cst.FunctionDef) else "class"
             scope = self._names.scope_of(node)
             name = f"{scope.qualname}.{node.name.value}" if scope.qualname else node.name.value
-            return [ir.Define(kind, name, site)]
+            return [ir.Define(kind, self._qualname(name), site)]
         return []
 
     def _orelse(self, node: cst.If | cst.Else | None) -> ir.Block:
@@ -248,7 +274,7 @@ class Lowering:
             return self._comprehension(node, kind, site)
         if isinstance(node, cst.Lambda):
             names = tuple(p.name for p in self._params(node.params))
-            scope = self._names.scope_of(node.body).qualname
+            scope = self._qualname(self._names.scope_of(node.body).qualname)
             return ir.Lambda(names, self._expr(node.body), scope, site)
         parts = [self._expr(child) for child in children(node)]
         return ir.Other(type(node).__name__, tuple(parts), site)
@@ -257,11 +283,12 @@ class Lowering:
         if node.value in _CONSTANTS:
             return ir.Const(_CONSTANTS[node.value], site)
         owner = self._names.scope_of(node).owner(node.value)
-        return ir.Name(node.value, owner.qualname if owner else None, site, self._qualified(node))
+        scope = self._qualname(owner.qualname) if owner else None
+        return ir.Name(node.value, scope, site, self._qualified(node))
 
     def _qualified(self, node: cst.BaseExpression) -> tuple[str, ...]:
         found = self._names.resolve(node)
-        return found if any(found) else ()
+        return self._linked(found) if any(found) else ()
 
     def _comparison(self, node: cst.Comparison, site: int) -> ir.Expr:
         left = self._expr(node.left)

@@ -67,9 +67,26 @@ class ModuleModel:
         self._functions[qualname] = found
         return found
 
+    @property
+    def functions(self) -> dict[str, ir.Function]:
+        """Qualname -> function, in the order of the text, the module's own code ("") first."""
+        return {name: found for name in self.function_names if (found := self.function(name)) is not None}
+
+    def lowered(self, lowering: Lowering, prefix: str) -> tuple[dict[str, ir.Function], dict[str, ir.Class]]:
+        """All functions and classes by another lowering, under qualnames that begin with `prefix`."""
+        functions = {prefix.removesuffix("."): lowering.module()}
+        for qualname, (node, scope) in self._definitions.items():
+            if isinstance(node, cst.FunctionDef) and scope.parent is not None:
+                owner = scope.parent.qualname if scope.parent.kind == "class" else None
+                functions[prefix + qualname] = lowering.function(node, qualname, owner)
+        return functions, self._classes(lowering, prefix)
+
     @cached_property
     def classes(self) -> dict[str, ir.Class]:
         """Qualname -> class, in the order of the text."""
+        return self._classes(self._lowering, "")
+
+    def _classes(self, lowering: Lowering, prefix: str) -> dict[str, ir.Class]:
         found: dict[str, ir.Class] = {}
         for qualname, (node, scope) in self._definitions.items():
             if isinstance(node, cst.ClassDef):
@@ -78,5 +95,5 @@ class ModuleModel:
                     for name, bindings in scope.bindings.items()
                     if bindings[-1].kind == "def" and (inner := f"{qualname}.{name}") in self._definitions
                 ]
-                found[qualname] = self._lowering.klass(node, qualname, methods)
+                found[prefix + qualname] = lowering.klass(node, qualname, methods)
         return found

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ast
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
     from amplint.project.resolve import Resolution, Resolver
+    from amplint.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,14 @@ class ModuleIndex:
     #: (dotted module as written, with leading dots when relative; the name taken, "*" for all), for imports of
     #: names and for attributes of imported modules.
     imports: tuple[tuple[str, str], ...]
+    #: SHA-256 of its bytes; "" where it was not read.
+    digest: str = ""
+
+
+#: Models of other files that are kept at most, by one process.
+_MOST_MODELS = 16
+#: Re-exports that are followed from one module to the next.
+_LONGEST_CHAIN = 5
 
 
 class Project:
@@ -33,13 +47,22 @@ class Project:
         self._folder = folder
         self._resolver: Resolver | None = None
         self._asked: dict[str, tuple[str, ...]] = {}
+        #: Makes the model of a source, None where it cannot be parsed; set by whoever knows the settings.
+        self.load: Callable[[Source], ModuleModel | None] | None = None
+        self._models: OrderedDict[str, ModuleModel | None] = OrderedDict()
+        self._reexports: dict[str, dict[str, tuple[str, str]]] = {}
+
+    @cached_property
+    def _index(self) -> dict[str, ModuleIndex]:
+        return {module.filename: module for module in self._modules}
 
     @cached_property
     def _imports(self) -> dict[str, Sequence[tuple[str, str]]]:
-        return {module.filename: module.imports for module in self._modules}
+        return {name: module.imports for name, module in self._index.items()}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_imports": self._imports, "_folder": self._folder, "_resolver": None, "_asked": {}}
+        fresh = Project((), self._folder).__dict__
+        return {**fresh, "_modules": tuple(self._index.values())}
 
     def record(self) -> dict[str, tuple[str, ...]]:
         """A dictionary in which every later question about one file is noted with its answer."""
@@ -65,12 +88,97 @@ class Project:
         reason, *candidates = self._ask(filename, f"{origin} {name}")
         return Resolution(tuple(candidates), reason)
 
+    # -- what is in other files -----------------------------------------------------------------------------
+
+    def source(self, filename: str) -> Source | None:
+        """The source of another file of the run, as it was when the run began."""
+        from amplint.source import SourceError, read_source
+
+        wanted = self._ask("", f"={filename}")[0]
+        if not wanted:
+            return None
+        try:
+            source = read_source(Path(self._folder, filename), filename)
+        except SourceError:
+            return None
+        return source if hashlib.sha256(source.data).hexdigest() == wanted else None
+
+    def model(self, filename: str) -> ModuleModel | None:
+        """The model of another file of the run, if it can be parsed."""
+        digest = self._ask("", f"={filename}")[0]
+        key = f"{digest} {filename}"
+        if key in self._models:
+            self._models.move_to_end(key)
+            return self._models[key]
+        source = self.source(filename)
+        found = self.load(source) if source is not None and self.load is not None else None
+        self._models[key] = found
+        if len(self._models) > _MOST_MODELS:
+            self._models.popitem(last=False)
+        return found
+
+    def definition(self, filename: str, name: str) -> tuple[str, str] | None:
+        """The file and the name in it that the qualified `name` of `filename` denotes, where that is known.
+
+        `name` is as the file's imports write it (`utils.amp.NativeScaler`, `.amp.NativeScaler`); re-exports are
+        followed. None where several files may be meant.
+        """
+        dots = len(name) - len(name.lstrip("."))
+        parts = name[dots:].split(".")
+        for size in range(len(parts) - 1, -1, -1):
+            origin = name[:dots] + ".".join(parts[:size])
+            if not origin:
+                continue
+            found = self._follow(filename, origin, parts[size], 0)
+            if found is not None:
+                return found[0], ".".join([found[1], *parts[size + 1 :]])
+        return None
+
+    def _follow(self, filename: str, origin: str, name: str, depth: int) -> tuple[str, str] | None:
+        files = self.meaning(filename, origin, name).files
+        if len(files) != 1 or depth > _LONGEST_CHAIN:
+            return None
+        names = self._exports(files[0])
+        if names is None:
+            return None
+        if name not in names:
+            return None
+        onward = names[name]
+        if onward == ("", ""):
+            return files[0], name
+        return self._follow(files[0], *onward, depth + 1)
+
+    def _exports(self, filename: str) -> dict[str, tuple[str, str]] | None:
+        """The names that a module binds at its outermost level: by definition ("", ""), or from where."""
+        if filename in self._reexports:
+            self._ask("", f"={filename}")
+            return self._reexports[filename]
+        source = self.source(filename)
+        if source is None:
+            return None
+        found: dict[str, tuple[str, str]] = {}
+        try:
+            body = ast.parse(source.text).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            body = []
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found[node.name] = ("", "")
+            elif isinstance(node, ast.ImportFrom):
+                origin = "." * node.level + (node.module or "")
+                found.update({a.asname or a.name: (origin, a.name) for a in node.names if a.name != "*"})
+        self._reexports[filename] = found
+        return found
+
     def _ask(self, filename: str, question: str) -> tuple[str, ...]:
         answer = self._asked[question] = self._answer(filename, question)
         return answer
 
     def _answer(self, filename: str, question: str) -> tuple[str, ...]:
-        """The answer to a name (takers) or to a module and a name with a space between (meaning)."""
+        """The answer to a name (takers), to a module and a name with a space between, to "=" and a file (digest)."""
+        if question.startswith("="):
+            module = self._index.get(question[1:])
+            return (module.digest if module is not None else "",)
         from amplint.project.resolve import Resolver
 
         if self._resolver is None:

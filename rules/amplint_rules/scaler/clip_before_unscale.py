@@ -7,11 +7,13 @@ from functools import partial
 
 import libcst as cst
 
-from amplint.finding import Applicability, Confidence, Fix, FixKind, Severity
+from amplint.finding import Applicability, Confidence, Fix, FixKind, Note, Severity
+from amplint.flow.linked import Linked
 from amplint.flow.scaler import ClipBeforeUnscale, scaler_analysis
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
 from amplint_rules import shapes, statements
+from amplint_rules.scaler import protocol
 
 _ELSEWHERE = (
     "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
@@ -28,50 +30,63 @@ _CONSTANTS = ("None", "True", "False")
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report each clip that a scaled backward reaches without an `unscale_` for the optimizer concerned."""
-    nodes = ctx.model.tree.nodes
-    found = scaler_analysis(ctx.model).clips_before_unscale
+    found = scaler_analysis(ctx.model, ctx.project).clips_before_unscale
     for clip in found:
-        yield Report(
-            nodes[clip.site],
-            _message(ctx.model.tree, clip),
-            confidence=clip.confidence,
-            trace=_trace(ctx.model.tree, clip),
-            fix=partial(_fix, ctx, clip, found),
-        )
+        site = protocol.own_site(clip.site, clip.entry)
+        if site is not None:
+            yield Report(
+                protocol.node(ctx, site),
+                _message(ctx, clip),
+                confidence=clip.confidence,
+                trace=_trace(ctx, clip),
+                fix=partial(_checked_fix, ctx, clip, found),
+            )
 
 
-def _message(tree: Tree, clip: ClipBeforeUnscale) -> str:
+def _checked_fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBeforeUnscale]) -> Fix | str:
+    """The fix, where all that it depends on stands in this file."""
+    sites = [clip.site, clip.backward, *clip.steps, *clip.late_unscales]
+    sites.extend([clip.repair.site] if clip.repair.site is not None else [])
+    away = next((site for site in sites if not Linked.is_own(site)), None)
+    if away is not None:
+        return protocol.in_another_file(ctx, away)
+    return _fix(
+        ctx, clip, [c for c in found if all(map(Linked.is_own, (c.site, *c.steps, *c.late_unscales)))]
+    )
+
+
+def _message(ctx: Context, clip: ClipBeforeUnscale) -> str:
     if not clip.scaler:
         return (
             f"{clip.how} acts on gradients that manual_backward scaled (with fp16 precision); "
             "the framework unscales them only inside optimizer.step()"
         )
     where = " on some paths" if clip.confidence is Confidence.LOW else ""
-    call = _protocol_call(tree, clip)
+    call = _protocol_call(ctx, clip)
     advice = f"; call {call[0]}.unscale_({call[1]}) first" if call is not None else ""
     scale = f"the loss scale of {clip.scaler}"
     return f"{clip.how} acts on gradients that are still multiplied by {scale}{where}{advice}"
 
 
-def _trace(tree: Tree, clip: ClipBeforeUnscale) -> list[tuple[cst.CSTNode, str]]:
+def _trace(ctx: Context, clip: ClipBeforeUnscale) -> list[tuple[cst.CSTNode, str] | Note]:
     by = f" by {clip.scaler}" if clip.scaler else " by the framework's scaler"
-    steps = [(tree.nodes[clip.backward], f"the loss is scaled here{by}, and so are its gradients")]
-    steps.append((tree.nodes[clip.site], "clipped here, with no unscale_ on this path"))
-    steps.extend((tree.nodes[site], "unscaled only here") for site in clip.late_unscales)
-    steps.extend((tree.nodes[site], "the clipped gradients are consumed here") for site in clip.steps[:1])
-    return steps
+    steps = [(clip.backward, f"the loss is scaled here{by}, and so are its gradients")]
+    steps.append((clip.site, "clipped here, with no unscale_ on this path"))
+    steps.extend((site, "unscaled only here") for site in clip.late_unscales)
+    steps.extend((site, "the clipped gradients are consumed here") for site in clip.steps[:1])
+    return [protocol.step(ctx, site, text) for site, text in steps]
 
 
-def _protocol_call(tree: Tree, clip: ClipBeforeUnscale) -> tuple[str, str] | None:
+def _protocol_call(ctx: Context, clip: ClipBeforeUnscale) -> tuple[str, str] | None:
     """Scaler and optimizer as written in the `step` or `unscale_` calls, where all of them agree."""
     found: set[tuple[str, str]] = set()
     for site in clip.steps or clip.late_unscales:
-        call = tree.nodes[site]
+        model, call = protocol.place(ctx, site)
         if not (isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.args):
             return None
         if call.args[0].star or call.args[0].keyword not in (None,):
             return None
-        found.add((tree.code(call.func.value), tree.code(call.args[0].value)))
+        found.add((model.tree.code(call.func.value), model.tree.code(call.args[0].value)))
     return found.pop() if len(found) == 1 else None
 
 
@@ -94,7 +109,7 @@ def _fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBeforeUnscal
             return _fix(ctx, other, found)  # the same edits: one call serves both
     if clip.repair.kind == "move":
         return _move(ctx, clip, anchor)
-    call = _protocol_call(tree, clip)
+    call = _protocol_call(ctx, clip)
     step = tree.nodes[clip.repair.site]
     if not statements.can_stand_alone(anchor):
         return _ONE_LINE

@@ -25,7 +25,7 @@ def _message(ctx: Context, violation: Violation) -> str:
 
 
 def _method(ctx: Context, violation: Violation) -> str:
-    code = ctx.model.tree.code(protocol.node(ctx, violation.site))
+    code = protocol.code(ctx, violation.site)
     return "unscale_" if ".unscale_(" in code else "step"
 
 

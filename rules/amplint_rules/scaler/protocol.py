@@ -8,9 +8,11 @@ from functools import partial
 
 import libcst as cst
 
-from amplint.finding import Fix, Severity
+from amplint.finding import Fix, Note, Severity
+from amplint.flow.linked import Linked
 from amplint.flow.scaler import scaler_analysis
 from amplint.flow.verdicts import Violation
+from amplint.model.module import ModuleModel
 from amplint.rule import Context, Report
 
 Message = Callable[[Context, Violation], str]
@@ -24,15 +26,49 @@ def reports(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterator[
 
 def reported(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterable[tuple[Report, Violation]]:
     """The same, each with its violation."""
-    for violation in scaler_analysis(ctx.model).of(kind):
+    analysis = scaler_analysis(ctx.model, ctx.project)
+    for violation in analysis.of(kind):
+        site = own_site(violation.site, violation.entry)
+        if site is None:
+            continue
+        away = [s for s in (*violation.sites, violation.shows_at) if not Linked.is_own(s)]
         report = Report(
-            node(ctx, violation.site),
+            node(ctx, site),
             message(ctx, violation),
             confidence=violation.confidence,
-            trace=[(node(ctx, site), text) for site, text in violation.trace],
-            fix=partial(fix, ctx, violation),
+            trace=[step(ctx, place, text) for place, text in violation.trace],
+            fix=partial(fix, ctx, violation) if not away else partial(in_another_file, ctx, away[0]),
         )
         yield report, violation
+
+
+def own_site(site: int, entry: int | None) -> int | None:
+    """Where a mistake is reported: at its site, or at the call that leads to it in another file."""
+    return site if Linked.is_own(site) else entry
+
+
+def in_another_file(ctx: Context, site: int) -> str:
+    """Why there is no fix where a part of the mistake is elsewhere."""
+    note = step(ctx, site, "")
+    assert isinstance(note, Note)
+    return f"a part of it stands in another file ({note.filename}:{note.start.row})"
+
+
+def step(ctx: Context, site: int, text: str) -> tuple[cst.CSTNode, str] | Note:
+    """A step of a trace, which may lead into another file."""
+    model, found = place(ctx, site)
+    if model is ctx.model:
+        return found, text
+    return Note(model.filename, model.source.position(model.tree.span(found).start), text)
+
+
+def place(ctx: Context, site: int) -> tuple[ModuleModel, cst.CSTNode]:
+    """The module and the node at a site."""
+    if Linked.is_own(site):
+        return ctx.model, ctx.model.tree.nodes[site]
+    linked = scaler_analysis(ctx.model, ctx.project).linked
+    assert linked is not None
+    return linked.place(site)
 
 
 def with_severity(report: Report, severity: Severity) -> Report:
@@ -42,7 +78,7 @@ def with_severity(report: Report, severity: Severity) -> Report:
 
 def node(ctx: Context, site: int) -> cst.CSTNode:
     """The node at a site."""
-    return ctx.model.tree.nodes[site]
+    return place(ctx, site)[1]
 
 
 def statement(ctx: Context, site: int) -> cst.CSTNode:
@@ -52,10 +88,16 @@ def statement(ctx: Context, site: int) -> cst.CSTNode:
 
 def owner(ctx: Context, site: int) -> str:
     """What the method called at `site` is called on, as written; "" where it is no such call."""
-    call = node(ctx, site)
+    model, call = place(ctx, site)
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
-        return ctx.model.tree.code(call.func.value)
+        return model.tree.code(call.func.value)
     return ""
+
+
+def code(ctx: Context, site: int) -> str:
+    """What is written at a site."""
+    model, found = place(ctx, site)
+    return model.tree.code(found)
 
 
 def scaler_at(ctx: Context, site: int) -> str:
