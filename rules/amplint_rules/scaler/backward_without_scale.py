@@ -19,7 +19,7 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    optimizer = protocol.optimizer_of(ctx, violation)
+    optimizer = protocol.optimizer_of(violation)
     return (
         f"this loss is not scaled, but {violation.scaler}.step({optimizer}) divides its gradients by the scale "
         "(before the first scale() it raises)"

@@ -10,6 +10,9 @@ from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
 from amplint_rules.scaler import protocol
 
+#: How the step of a trace that leaves without update begins.
+_NEVER = "update is never reached"
+
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report the last step that no update follows, on some path."""
@@ -17,11 +20,27 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    scaler, call = violation.scaler, _method(ctx, violation)
+    scaler, optimizer = protocol.scaler_of(violation), protocol.optimizer_of(violation)
+    call = f"{scaler}.{_method(ctx, violation)}"
     if _leaves(violation):
-        rest = f"leaving before {scaler}.update(), the next {call} raises RuntimeError"
-        return f"{scaler}.{call} is not followed by update() on every path: {rest}"
-    return f"{scaler}.{call} is never followed by {scaler}.update(): the scale does not change, the next call raises"
+        row = _row(ctx, violation)
+        return (
+            f"{call} for {optimizer} is not followed by {scaler}.update() where line {row} leaves: "
+            "the next unscale_ or step raises RuntimeError"
+        )
+    if protocol.calls_of(ctx, violation.scaler, "update"):
+        return f"{call} for {optimizer} can be followed by another one with no {scaler}.update() between: RuntimeError"
+    return (
+        f"{call} for {optimizer} is never followed by {scaler}.update(): the scale stays what it is, and the next "
+        "unscale_ or step raises RuntimeError"
+    )
+
+
+def _row(ctx: Context, violation: Violation) -> int:
+    """The row at which a path leaves without update."""
+    tree = ctx.model.tree
+    site = next(site for site, text in violation.trace if text.startswith(_NEVER))
+    return ctx.model.source.position(tree.span(tree.nodes[site]).start).row
 
 
 def _method(ctx: Context, violation: Violation) -> str:
@@ -30,7 +49,7 @@ def _method(ctx: Context, violation: Violation) -> str:
 
 
 def _leaves(violation: Violation) -> bool:
-    return any(text.startswith("update is never reached") for _, text in violation.trace)
+    return any(text.startswith(_NEVER) for _, text in violation.trace)
 
 
 def _fix(ctx: Context, violation: Violation) -> Fix | str:

@@ -117,7 +117,12 @@ def scaler_at(ctx: Context, site: int) -> str:
     return ""
 
 
-def optimizer_of(ctx: Context, violation: Violation) -> str:
+def scaler_of(violation: Violation) -> str:
+    """The scaler of a violation in a message."""
+    return violation.scaler or "the scaler"
+
+
+def optimizer_of(violation: Violation) -> str:
     """The optimizer of a violation in a message."""
     return violation.optimizer or "the optimizer"
 

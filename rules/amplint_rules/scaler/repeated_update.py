@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import libcst as cst
+
 from amplint.finding import Applicability, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
@@ -13,16 +15,30 @@ from amplint_rules.scaler import protocol
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report the updates of an iteration but the last."""
-    return protocol.reports(ctx, "repeated-update", _message, _fix)
+    for report, violation in protocol.reported(ctx, "repeated-update", _message, _fix):
+        if not _has_a_loop_of_its_own(ctx, violation):
+            yield report
+
+
+def _has_a_loop_of_its_own(ctx: Context, violation: Violation) -> bool:
+    """Whether the first update ends a round of an inner loop, as several steps of a critic do."""
+    tree = ctx.model.tree
+    if violation.detail != "several" or not protocol.in_one_scope(ctx, violation.site, violation.shows_at):
+        return False
+    later = protocol.node(ctx, violation.shows_at)
+    return any(
+        isinstance(outer, (cst.For, cst.While)) and not tree.inside(later, outer)
+        for outer in tree.ancestors(protocol.node(ctx, violation.site))
+    )
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    scaler = violation.scaler
+    scaler = protocol.scaler_of(violation)
     if violation.detail == "nothing":
         return f"{scaler}.update() runs a second time with nothing stepped since the first: AssertionError"
     if violation.detail == "stale":
         return (
-            f"{scaler}.update() may change the scale before the step of {protocol.optimizer_of(ctx, violation)}, "
+            f"{scaler}.update() may change the scale before the step of {protocol.optimizer_of(violation)}, "
             "whose gradients were scaled by the old one"
         )
     return (

@@ -23,10 +23,13 @@ def _changes(violation: Violation) -> bool:
 
 def _message(ctx: Context, violation: Violation) -> str:
     how = violation.detail.partition(" ")[2]
-    scale = f"the loss scale of {violation.scaler}"
+    scale = f"the loss scale of {protocol.scaler_of(violation)}"
     if _changes(violation):
-        return f"{how} changes gradients that are still multiplied by {scale}, by something that is not"
-    return f"{how} measures gradients that are still multiplied by {scale}"
+        return (
+            f"{how} changes gradients that are still multiplied by {scale}, by something that is not; "
+            "nothing is raised, and the result depends on the scale"
+        )
+    return f"{how} measures gradients that are still multiplied by {scale}: the result grows with it"
 
 
 def _fix(ctx: Context, violation: Violation) -> Fix | str:

@@ -19,16 +19,19 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    optimizer = protocol.owner(ctx, violation.site) or "the optimizer"
-    scaler = violation.scaler
+    optimizer = protocol.owner(ctx, violation.site) or protocol.optimizer_of(violation)
+    scaler = protocol.scaler_of(violation)
     if violation.detail == "twice":
-        return f"{optimizer}.step() repeats the step that {scaler}.step has taken"
+        return f"{optimizer}.step() repeats the step that {scaler}.step({optimizer}) takes"
     if violation.detail in ("unscaled", "checked"):
         return (
             f"{optimizer}.step() after {scaler}.unscale_ is taken even when gradients overflowed; "
             f"{scaler}.step({optimizer}) skips it then"
         )
-    return f"{optimizer}.step() consumes gradients that are still multiplied by the loss scale of {scaler}"
+    return (
+        f"{optimizer}.step() uses gradients that are still multiplied by the loss scale of {scaler}; "
+        "nothing is raised"
+    )
 
 
 def _fix(ctx: Context, violation: Violation) -> Fix | str:

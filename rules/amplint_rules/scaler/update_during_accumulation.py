@@ -19,9 +19,10 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
+    scaler = protocol.scaler_of(violation)
     return (
-        f"{violation.scaler}.update() also runs where no step was taken: it raises AssertionError there, "
-        "and a scale that changes inside a window mixes gradients of two scales"
+        f"{scaler}.update() also runs where {scaler} has not stepped or unscaled anything since the last update(): "
+        "AssertionError there, and the scale must not change while gradients add up"
     )
 
 

@@ -17,7 +17,7 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    optimizer = protocol.optimizer_of(ctx, violation)
+    optimizer = protocol.optimizer_of(violation)
     return (
         f"zero_grad() throws away the gradients of the backward before it: {violation.scaler} finds none for "
         f"{optimizer} (AssertionError), or steps with zeros"
