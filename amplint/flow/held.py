@@ -172,6 +172,35 @@ class Held(Objects):
         returned = [s.value for s in walk.statements(body) if isinstance(s, ir.Return)]
         return tuple(value for value in returned if value is not None)
 
+    def constant(self, expr: ir.Expr | None, depth: int = 0) -> c.Lit | None:
+        """The one literal that `expr` is, also as a parameter that every call of this file gives the same."""
+        if isinstance(expr, ir.Const):
+            return c.Lit(expr.value)
+        path = self.lift.path(expr)
+        if path is None or depth > _DEEPEST or not self.is_param(path) or self.values(path):
+            return None
+        given, complete = self.given(path)
+        found = {self.constant(value, depth + 1) for value in given}
+        return found.pop() if complete and len(found) == 1 else None
+
+    def never(self, guard: c.Formula, called: str, call: ir.Call) -> bool:
+        """Whether the tests of `guard`, in the function that is called, cannot hold in this call of it."""
+        known: dict[c.Path, c.Term] = {}
+        for param, arg in self.bound(called, call):
+            literal = self.constant(arg if arg is not None else param.default)
+            if literal is not None and not any(a.star for a in call.args):
+                known[(f"{called}:{param.name}",)] = literal
+        if not known:
+            return False
+
+        def settle(atom: c.Atom) -> c.Formula:
+            left = c.rewrite_term(atom.left, lambda path: known.get(path, c.Ref(path)))
+            return c.rebuild(
+                atom, left, c.rewrite_term(atom.right, lambda path: known.get(path, c.Ref(path)))
+            )
+
+        return c.evaluate(c.rewrite(guard, settle), {}) is False
+
     # -- formulas -------------------------------------------------------------------------------------------
 
     def expand(self, formula: c.Formula) -> c.Formula:

@@ -72,6 +72,7 @@ class Regions:
     def __init__(self, held: Held) -> None:
         self.held = held
         self._by_site: dict[int, Region] = {}
+        self._guards = {placed.call.site: placed.guard for placed in held.calls}
         self._sets_default = any(last_name(placed.call.func) in _SETTERS for placed in held.calls)
         for placed in held.calls:
             region = self._region(placed.call, placed.function, placed.inference)
@@ -204,11 +205,11 @@ class Regions:
                 self._results[name] = tuple(dict.fromkeys(_Function(self, function).run()))
             if self._results == before:
                 break
-        guards = {placed.call.site: placed for placed in self.held.calls}
+        places = {placed.call.site: placed for placed in self.held.calls}
         return tuple(
-            replace(loss, guard=guards[loss.call.site].guard)
+            replace(loss, guard=places[loss.call.site].guard)
             for loss in self._found
-            if loss.call.site in guards and not guards[loss.call.site].inference
+            if loss.call.site in places and not places[loss.call.site].inference
         )
 
     def result_of(self, call: ir.Call, owner: str) -> tuple[Region, ...]:
@@ -220,7 +221,15 @@ class Regions:
             called = self.held.classes.method(klass, "forward") if klass is not None else None
         elif called.endswith("__init__"):
             return ()
-        return self._results.get(called, ()) if called is not None else ()
+        if called is None:
+            return ()
+        found = self._results.get(called, ())
+        return tuple(r for r in found if not (r.function == called and self._is_off(r, called, call)))
+
+    def _is_off(self, region: Region, called: str, call: ir.Call) -> bool:
+        """Whether a call never comes to the region, or finds it disabled."""
+        guard = c.both(region.enabled, self._guards.get(region.site, True))
+        return self.held.never(guard, called, call)
 
     def note(self, call: ir.Call, function: str, found: tuple[Region, ...]) -> None:
         """A backward of something computed in `found`."""

@@ -37,10 +37,12 @@ def check(ctx: Context) -> Iterable[Report]:
             continue
         region, certain = found
         what = model.tree.code(nodes[source.site])
-        how = "is computed" if certain else "may be computed"
+        how = "is computed in float16" if certain else "may be computed in float16"
+        if region.enabled is not True:
+            how += ", where the region is enabled,"
         yield Report(
             nodes[loss.call.site],
-            f"`{what}` {how} in float16 and nothing scales it: gradients below 6e-8 become 0",
+            f"`{what}` {how} and nothing scales it: gradients below 6e-8 become 0",
             severity=Severity.ERROR if certain else Severity.WARNING,
             confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
             trace=[
