@@ -3,8 +3,8 @@
     python tests/corpus/mutate_protocol.py CHECKOUT [CHECKOUT ...] [--only drop-update] [--folder train.py] [--quiet] [--diff]
 
 Each CHECKOUT is one project, or a folder of projects. Every `scaler.step(optimizer)` whose scaler also scales in the
-same file is a site. Of a site that a mutation makes wrong for certain one mutant is made and checked together with
-the files that use its class; of the others it is said why not. A mutant counts as found when it has a finding of the
+same file is a site. Of a site that a mutation makes wrong for certain one mutant is made, and checked together with
+the files that use its class and what these import; of the others it is said why not. A mutant counts as found when it has a finding of the
 expected code that the original does not have, at default confidence. An original that has such a finding in the
 function at hand is noisy, unless two readers have called the finding right (verdicts.jsonl): then it is no site.
 Exits 1 when less than nine of ten mutants of a mutation are found, or when an original is noisy. Slow: not part of
@@ -237,10 +237,16 @@ def window(site: Site) -> Window:
     scaled = backward[-1]
     found = condition(site.module, site.step)
     if found is not None and not holds(found, scaled):
+        decided(site, found)
         return found_window(site.module, found)
     met = meeting(site.module, scaled, site.step)
     if met is not None:
-        block, i, _ = met
+        block, i, j = met
+        for stmt in block[i + 1 : j]:
+            is_exit = isinstance(stmt, ast.If) and isinstance(stmt.body[-1], ast.Continue)
+            if is_exit and WINDOW.search(ast.unparse(stmt.test)):
+                at = (stmt.lineno, stmt.col_offset)
+                return Window(stmt, at, at)
         loops = [n for n in ast.walk(block[i]) if isinstance(n, ast.For | ast.While) and holds(n, scaled)]
         if loops:
             end = rows(loops[-1].body[-1])[1] + 1
@@ -259,6 +265,19 @@ def condition(module: Module, node: ast.AST) -> ast.If | None:
             return outer
         inner = outer
     return None
+
+
+def decided(site: Site, found: ast.If) -> None:
+    """Raise NotApplicable where callers decide by a parameter, and none in the files at hand does."""
+    if not isinstance(found.test, ast.Name) or not isinstance(site.scope, Function):
+        return
+    name = found.test.id
+    given = site.scope.args
+    if name not in [a.arg for a in (*given.args, *given.kwonlyargs)]:
+        return
+    texts = [sources(site.module.tree)[file] for file in files_of(site)]
+    if not any(re.search(rf"[(,]\s*{name}=(?!True)", text) for text in texts):
+        raise NotApplicable(f"no caller in these files gives {name}")
 
 
 def found_window(module: Module, found: ast.If) -> Window:
@@ -298,6 +317,7 @@ def guards_of(site: Site, stmt: ast.stmt, outer: ast.stmt) -> list[str]:
 
 def clipped(site: Site) -> tuple[ast.Call, ast.Call]:
     """`unscale_` and the clip that needs it. Raises NotApplicable."""
+    ordered(site)
     module = site.module
     unscales = [c for c in site.own("unscale_") if c.args and is_same(c.args[0], site.optimizer)]
     unscales = [c for c in unscales if c.lineno < site.step.lineno]
@@ -360,6 +380,7 @@ def module_wide(site: Site) -> bool:
 
 
 def bypass(site: Site) -> Mutant:
+    ordered(site)
     step, module = site.step, site.module
     if not isinstance(step.args[0], ast.Name | ast.Attribute | ast.Subscript):
         raise NotApplicable("the optimizer has no name")
@@ -384,8 +405,7 @@ def unscale_every_micro_step(site: Site) -> Mutant:
     group = block[i : j + 1]
     if any(holds(stmt, site.step) for stmt in group):
         raise NotApplicable("unscale_ and step in one statement")
-    is_loop = not isinstance(found.outer, ast.If)
-    if site.module.scope(found.outer) is site.scope and holds(found.outer, unscale) is is_loop:
+    if site.module.scope(found.outer) is site.scope and unscale.lineno < found.before[0]:
         raise NotApplicable("unscale_ runs on every micro-step already")
     guards = guards_of(site, group[0], found.outer)
     return Mutant(moved(site.module, group, guards, *found.before), unscale.lineno)
@@ -396,9 +416,19 @@ def update_every_micro_step(site: Site) -> Mutant:
     updates = site.own("update")
     if len(updates) != 1:
         raise NotApplicable("update stands elsewhere" if not updates else "several updates")
+    if isinstance(found.outer, ast.If) and not all(
+        holds(found.outer, c) for c in near(site, found, "unscale_")
+    ):
+        raise NotApplicable("unscale_ runs on every micro-step already")
     stmt = site.module.statement(updates[0])
     guards = guards_of(site, stmt, found.outer)
     return Mutant(moved(site.module, [stmt], guards, *found.after), stmt.lineno)
+
+
+def near(site: Site, found: Window, method: str) -> list[ast.Call]:
+    """The scaler's calls of `method` in the function of the window."""
+    scope = site.module.scope(found.outer)
+    return [c for c in site.own(method, everywhere=True) if site.module.scope(c) is scope]
 
 
 MUTATIONS: dict[str, tuple[str, Callable[[Site], Mutant]]] = {
@@ -448,10 +478,60 @@ def sites(tree: Path, part: str) -> Iterator[Site]:
         yield from (Site(module, c) for c in sorted(steps, key=lambda c: c.lineno))
 
 
-def applicable(site: Site) -> None:
-    """Raise NotApplicable where it is not certain that the step's gradients are scaled."""
-    if not [c for c in site.module.calls if c.func.attr == "scale" and is_same(c.func.value, site.scaler)]:
+def scales(site: Site) -> list[ast.Call]:
+    """The calls of the scaler's `scale` in the file. Raises NotApplicable when there are none, or it never scales."""
+    calls = [c for c in site.module.calls if c.func.attr == "scale" and is_same(c.func.value, site.scaler)]
+    if not calls:
         raise NotApplicable("scale() of this scaler stands in another file")
+    made = [
+        node.value
+        for node in ast.walk(site.module.root)
+        if isinstance(node, ast.Assign) and any(is_same(target, site.scaler) for target in node.targets)
+    ]
+    if made and all(isinstance(m, ast.Call) and "enabled=False" in ast.unparse(m) for m in made):
+        raise NotApplicable("the scaler is made with enabled=False")
+    return calls
+
+
+def ordered(site: Site) -> None:
+    """Raise NotApplicable where no function of the files at hand leads both to the backward and to the step."""
+    scopes = [site.module.scope(c) for c in scales(site)]
+    if site.scope in scopes:
+        return
+    names = {scope.name for scope in scopes if isinstance(scope, Function)}
+    step = site.scope.name if isinstance(site.scope, Function) else ""
+    graph = call_graph(site.module.tree, files_of(site))
+    if not any(step in led and names & led for led in (reached(graph, name) for name in graph)):
+        raise NotApplicable("who calls the backward and the step is not in these files")
+
+
+@cache
+def call_graph(tree: Path, files: tuple[str, ...]) -> dict[str, set[str]]:
+    """Names of functions to the names of functions that they call by name, or on themselves."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        try:
+            module = Module(tree, tree / file)
+        except SyntaxError:
+            continue
+        for node in ast.walk(module.root):
+            if isinstance(node, ast.Call):
+                scope, name = (
+                    module.scope(node),
+                    ast.unparse(node.func).removeprefix("self.").removeprefix("super()."),
+                )
+                if isinstance(scope, Function) and name.isidentifier():
+                    found.setdefault(scope.name, set()).add(name)
+    return found
+
+
+def reached(graph: dict[str, set[str]], name: str) -> set[str]:
+    """`name` and the functions that it leads to."""
+    found, new = {name}, {name}
+    while new:
+        new = {called for caller in new for called in graph.get(caller, ())} - found
+        found |= new
+    return found
 
 
 def imported(tree: Path, name: str) -> set[str]:
@@ -549,7 +629,7 @@ class Tally:
 
     def try_site(self, site: Site, known: set[str]) -> None:
         try:
-            applicable(site)
+            scales(site)
             mutant = MUTATIONS[self.name][1](site)
             self.judge(site, mutant, known)
         except NotApplicable as reason:
