@@ -213,6 +213,10 @@ class Held(Objects):
         return formula
 
     def _expanded(self, atom: c.Atom) -> c.Formula:
+        if atom.kind in ("truth", "none") and isinstance(atom.left, c.Ref) and self.is_scaler(atom.left.path):
+            made = self.made(atom.left.path)
+            if made is not None:
+                return made.present if atom.kind == "truth" else c.negate(made.present)
         if atom.kind == "truth" and isinstance(atom.left, c.Ref):
             held = self.stable.get(self.home(atom.left.path))
             if isinstance(held, Flag):
