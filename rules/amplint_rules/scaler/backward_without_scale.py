@@ -15,14 +15,71 @@ from amplint_rules.scaler import protocol
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report backwards of unscaled losses whose gradients a scaler steps with."""
-    return protocol.reports(ctx, "unscaled-backward", _message, _fix)
+    for report, violation in protocol.reported(ctx, "unscaled-backward", _message, _fix):
+        if not _may_be_scaled(ctx, violation):
+            yield report
+
+
+def _may_be_scaled(ctx: Context, violation: Violation) -> bool:
+    """Whether a function that makes the loss may have scaled it."""
+    scales = _functions_that_scale(ctx)
+    own = {violation.scaler, violation.scaler.rpartition(".")[2]} - {""}
+    for made in _makings(ctx, violation.site):
+        for call in ctx.model.tree.within(made):
+            if not isinstance(call, cst.Call):
+                continue
+            if _last(call.func) in scales or any(ctx.model.tree.code(arg.value) in own for arg in call.args):
+                return True
+    return False
+
+
+def _makings(ctx: Context, site: int) -> list[cst.CSTNode]:
+    """The loss of a backward, and what is assigned to the variables that it is made from in the same function."""
+    tree = ctx.model.tree
+    call = protocol.node(ctx, site)
+    first = call.func if isinstance(call, cst.Call) and _last(call.func) == "backward" else call
+    scope = ctx.model.names.scope_of(call)
+    found, seen = [first], {"backward"}
+    for made in found:
+        names = {part.value for part in tree.within(made) if isinstance(part, cst.Name)} - seen
+        seen |= names
+        for assign in tree.of_type(cst.Assign) if names else ():
+            if ctx.model.names.scope_of(assign) is scope and any(
+                isinstance(target.target, cst.Name) and target.target.value in names
+                for target in assign.targets
+            ):
+                found.append(assign.value)
+    return found
+
+
+def _functions_that_scale(ctx: Context) -> set[str]:
+    """Names of functions and variables of this file in which something is called `scale`."""
+    tree = ctx.model.tree
+    found = set()
+    for scale in tree.of_type(cst.Attribute):
+        if scale.attr.value != "scale":
+            continue
+        for outer in tree.ancestors(scale):
+            if isinstance(outer, cst.FunctionDef):
+                found.add(outer.name.value)
+                break
+            if isinstance(outer, cst.Assign) and not isinstance(tree.parent(scale), cst.Call):
+                found.update(_last(target.target) for target in outer.targets)
+    return found
+
+
+def _last(expr: cst.CSTNode) -> str:
+    """The last part of a name as written."""
+    if isinstance(expr, cst.Attribute):
+        return expr.attr.value
+    return expr.value if isinstance(expr, cst.Name) else ""
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    optimizer = protocol.optimizer_of(violation)
+    scaler, optimizer = protocol.scaler_of(violation), protocol.optimizer_of(violation)
     return (
-        f"this loss is not scaled, but {violation.scaler}.step({optimizer}) divides its gradients by the scale "
-        "(before the first scale() it raises)"
+        f"this loss is not scaled, but {scaler}.step({optimizer}) divides its gradients by the scale: the update is "
+        f"that much too small (or AssertionError, before the first {scaler}.scale())"
     )
 
 
@@ -31,7 +88,7 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
     scaler = protocol.owner(ctx, violation.shows_at)
     plain = isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
     if not plain or not scaler or not protocol.in_one_scope(ctx, violation.site, violation.shows_at):
-        return f"{violation.scaler} has no name where the backward stands"
+        return f"{protocol.scaler_of(violation)} has no name where the backward stands"
     assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
     loss = call.func.value
     edit = Edit(ctx.model.tree.span(loss), f"{scaler}.scale({ctx.model.tree.code(loss)})")

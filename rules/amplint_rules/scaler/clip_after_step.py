@@ -19,9 +19,11 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
+    optimizer = protocol.optimizer_of(violation)
     if violation.detail == "unscale_":
-        return f"{violation.scaler}.unscale_ comes after the step of this optimizer: RuntimeError"
-    return "this clip has no effect: the step has consumed the gradients, and nothing uses them before they are gone"
+        scaler = protocol.scaler_of(violation)
+        return f"{scaler}.unscale_ comes after {scaler}.step for {optimizer}: RuntimeError"
+    return f"this clip has no effect: {optimizer} has taken its step, and nothing uses these gradients again"
 
 
 def _fix(ctx: Context, violation: Violation) -> Fix | str:

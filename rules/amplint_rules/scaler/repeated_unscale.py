@@ -44,9 +44,9 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
     """`unscale_` and the clip behind it go directly before the step."""
     tree = ctx.model.tree
     call = protocol.node(ctx, violation.site)
-    if not _repeats_itself(violation):
+    if not _repeats_itself(violation) or not isinstance(call, cst.Call):
         return _TWICE
-    step = _step_of(ctx, call) if isinstance(call, cst.Call) else None
+    step = _step_of(ctx, call)
     if step is None:
         return _DECISION
     unscale = tree.statement(call)

@@ -19,7 +19,8 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    return f"the loss {violation.detail} here is the one that {violation.scaler}.scale has multiplied by the scale"
+    scaler = protocol.scaler_of(violation)
+    return f"what is {violation.detail} here is the loss times the loss scale of {scaler}, not the loss"
 
 
 RULE = Rule(

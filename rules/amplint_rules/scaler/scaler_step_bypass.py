@@ -45,10 +45,10 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
     if not isinstance(call, cst.Call) or call.args or not optimizer:
         return "the step is handed something, which a scaler's step does not pass on"
     if not protocol.in_one_scope(ctx, violation.site, violation.trace[0][0]):
-        return f"{violation.scaler} has no name where the step stands"
+        return f"{protocol.scaler_of(violation)} has no name where the step stands"
     scaler = protocol.scaler_at(ctx, violation.trace[0][0])
     if not scaler:
-        return f"{violation.scaler} has no name where the step stands"
+        return f"{protocol.scaler_of(violation)} has no name where the step stands"
     edits = [Edit(ctx.model.tree.span(call), f"{scaler}.step({optimizer})")]
     if not protocol.calls_of(ctx, violation.scaler, "update"):
         if not statements.can_stand_alone(statement):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import libcst as cst
+
 from amplint.finding import Severity
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
@@ -20,9 +22,13 @@ _DECISION = "unscale_ and step must get the same object; which of the two is mea
 
 
 def _message(ctx: Context, violation: Violation) -> str:
+    scaler, inner = protocol.scaler_of(violation), protocol.optimizer_of(violation)
+    step = protocol.node(ctx, violation.shows_at)
+    args = step.args if isinstance(step, cst.Call) else ()
+    outer = ctx.model.tree.code(args[0].value) if args else "the optimizer around it"
     return (
-        f"{violation.scaler} keeps state by object: unscale_({violation.optimizer}) is not known to the step of "
-        "the optimizer around it, which divides the same gradients by the scale once more"
+        f"{scaler} keeps state by object: its step of {outer} knows nothing of unscale_({inner}) and divides the "
+        "same gradients by the scale once more"
     )
 
 

@@ -17,10 +17,10 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _message(ctx: Context, violation: Violation) -> str:
-    optimizer = protocol.optimizer_of(violation)
+    scaler, optimizer = protocol.scaler_of(violation), protocol.optimizer_of(violation)
     return (
-        f"zero_grad() throws away the gradients of the backward before it: {violation.scaler} finds none for "
-        f"{optimizer} (AssertionError), or steps with zeros"
+        f"zero_grad() throws away the gradients of the backward before it: {scaler}.step finds none for {optimizer} "
+        "(AssertionError), or steps with zeros where set_to_none=False"
     )
 
 
