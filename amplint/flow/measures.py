@@ -34,6 +34,9 @@ _SHOWS = re.compile(
     r"^(print|log|info|debug|warn|warning|write|tqdm|report|record)$|add_(scalar|histogram|text)|set_(postfix|description)"
     r"|^log_|_log$|^record_|_meter$"
 )
+_NAMED = re.compile(
+    r"^(log|plot|record|track|write|monitor)_?(the_)?(model_)?grad(ient)?s?(_|$|[A-Z])(?!accum|clip|scal)"
+)
 #: Calls that only ask whether numbers are finite.
 _FINITE = re.compile(r"(is|_|^)(_?in)?(finite|nan|inf|nonfinite)|overflow", re.IGNORECASE)
 _CHANGES = frozenset(
@@ -164,6 +167,11 @@ class Measures:
                 yield from self._sinks(inner, is_checked or checks)
 
 
+def says_it_shows(call: ir.Call) -> bool:
+    """Whether the name of what is called says that it shows gradients of what it is handed."""
+    return bool(call.args) and _NAMED.search(last(call.func)) is not None
+
+
 def shown(call: ir.Call) -> ir.Expr | None:
     """The parameter whose gradient itself is handed to something that shows it, such as `add_histogram`."""
     if not _shows(call):
@@ -225,6 +233,8 @@ def _shows(call: ir.Call) -> bool:
 def _stored(stmt: ir.Stmt) -> Iterator[ir.Expr]:
     if isinstance(stmt, (ir.Assign, ir.AugAssign)) and stmt.value is not None:
         yield stmt.value
+    elif isinstance(stmt, ir.For):
+        yield stmt.iterable
     elif isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Call):
         call = stmt.value
         if isinstance(call.func, ir.Attr) and call.func.attr in ("append", "add_", "add", "extend"):
@@ -236,6 +246,8 @@ def _targets(stmt: ir.Stmt) -> Iterator[ir.Name]:
         found: tuple[ir.Expr, ...] = stmt.targets
     elif isinstance(stmt, ir.AugAssign):
         found = (stmt.target,)
+    elif isinstance(stmt, ir.For):
+        found = stmt.target.items if isinstance(stmt.target, ir.Items) else (stmt.target,)
     elif isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Call) and isinstance(stmt.value.func, ir.Attr):
         found = (stmt.value.func.value,)
     else:

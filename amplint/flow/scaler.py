@@ -135,7 +135,7 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
         except GaveUp:
             gave_up += 1
     half = any(FRAMEWORK in clip.scaled for r in recordings.values() for clip in r.clips.values())
-    half = half and _trains_in_half(objects.functions.values())
+    half = half and _may_train_in_half(objects.functions.values())
     entries = Entries(pruner, programs)
     clips = {
         node.site: (node, name)
@@ -249,16 +249,16 @@ def _idle(
     return idle, next((call for call in calls if call is not None), None)
 
 
-def _trains_in_half(functions: Iterable[ir.Function]) -> bool:
-    """Whether the file asks a trainer for float16 ("16-mixed", `precision=16`)."""
+def _may_train_in_half(functions: Iterable[ir.Function]) -> bool:
+    """Whether a trainer may be asked for float16: where the file asks for a precision, for "16-mixed" or `16`."""
+    asked: set[object] = set()
     for function in functions:
-        defaults = [q.default for q in function.params if q.default is not None]
-        for expr in (*walk.expressions(function.body), *defaults):
-            if isinstance(expr, ir.Const) and expr.value == "16-mixed":
-                return True
+        defaults = [q.default for q in function.params if q.name == "precision" and q.default is not None]
+        asked.update(expr.value for expr in defaults if isinstance(expr, ir.Const))
+        for expr in walk.expressions(function.body):
             if isinstance(expr, ir.Call):
-                for arg in expr.args:
-                    value = arg.value.value if isinstance(arg.value, ir.Const) else None
-                    if arg.keyword == "precision" and value in (16, "16"):
-                        return True
-    return False
+                named = [arg.value for arg in expr.args if arg.keyword == "precision"]
+                asked.update(value.value for value in named if isinstance(value, ir.Const))
+            elif isinstance(expr, ir.Const) and isinstance(expr.value, str) and expr.value.endswith("-mixed"):
+                asked.add(expr.value)
+    return not asked or not asked.isdisjoint(("16-mixed", 16, "16", "16-true"))

@@ -11,7 +11,14 @@ from amplint.flow import walk
 from amplint.flow.gradients import Derived, clipped_by_call
 from amplint.flow.leaks import Leaks
 from amplint.flow.lift import last, names, scaled_by
-from amplint.flow.measures import Measures, asks_for_finite, changed_by_assignment, changed_by_call, shown
+from amplint.flow.measures import (
+    Measures,
+    asks_for_finite,
+    changed_by_assignment,
+    changed_by_call,
+    says_it_shows,
+    shown,
+)
 from amplint.flow.objects import Objects, backward_losses
 from amplint.model import ir
 
@@ -290,6 +297,8 @@ class Slicer:
             yield self._touch(self._measures.owners[call.site], f"{last(call.func)}", call.site, False)
         elif (owner := shown(call)) is not None:
             yield self._touch(owner, f"{last(call.func)}", call.site, False)
+        elif says_it_shows(call) and self._objects.callee(call, self._owner) is None:
+            yield p.Touch(None, last(call.func), call.site, False)
         clip = clipped_by_call(call)
         if clip is not None:
             params, how = clip

@@ -86,6 +86,28 @@ class Phase(Hashed):
         rest = tuple(call for call in self.calls if call.optimizer != optimizer)
         return replace(self, calls=(*rest, Called(optimizer, method, site)))
 
+    def without(self, path: c.Path) -> Phase:
+        """The phase once `path` holds something else: what is known of the optimizer that it held has no name."""
+
+        def other(optimizer: c.Path) -> c.Path:
+            return ("<another>", *optimizer) if optimizer[: len(path)] == path else optimizer
+
+        return replace(
+            self,
+            unscaled=tuple(map(other, self.unscaled)),
+            stepped=tuple(map(other, self.stepped)),
+            calls=tuple(replace(call, optimizer=other(call.optimizer)) for call in self.calls),
+            spent=tuple((other(optimizer), site) for optimizer, site in self.spent),
+            earlier=tuple((other(optimizer), site) for optimizer, site in self.earlier),
+            zeroed=tuple((other(optimizer), site) for optimizer, site in self.zeroed),
+        )
+
+    def names(self, path: c.Path) -> bool:
+        """Whether it knows something of an optimizer at `path`."""
+        known = (*self.unscaled, *self.stepped, *(q.optimizer for q in self.calls))
+        pairs = (*self.spent, *self.earlier, *self.zeroed)
+        return any(o[: len(path)] == path for o in (*known, *(o for o, _ in pairs)))
+
     @property
     def is_blank(self) -> bool:
         """Whether it says no more than that nothing has happened."""
@@ -169,8 +191,11 @@ class State:
     def forget(self, path: c.Path) -> State:
         """The state after `path` got a value that nothing is known about."""
         scalers = self.scalers
-        if any(s[: len(path)] == path for s in scalers):
-            scalers = self.pool.phases({s: phase for s, phase in scalers.items() if s[: len(path)] != path})
+        if any(s[: len(path)] == path or phase.names(path) for s, phase in scalers.items()):
+            kept = {s: phase for s, phase in scalers.items() if s[: len(path)] != path}
+            scalers = self.pool.phases(
+                {s: phase.without(path) if phase.names(path) else phase for s, phase in kept.items()}
+            )
         return State(self.pool, self.forget_known(path), self._forget_values(path), scalers)
 
     def forget_known(self, path: c.Path) -> Known:

@@ -11,7 +11,7 @@ from amplint.flow import protocol as p
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import nodes
 from amplint.flow.sightings import Mistake, Recording, Sighting
-from amplint.flow.state import FRAMEWORK
+from amplint.flow.state import FRAMEWORK, PLAIN
 from amplint.flow.surroundings import Surroundings
 
 #: Kinds of mistakes, each with what it means.
@@ -58,7 +58,7 @@ class Violation:
 
 def written(path: c.Path | None) -> str:
     """A path as people write it; "" for what has no name."""
-    if path is None or path == FRAMEWORK or path[0].startswith("<"):
+    if path is None or path in (FRAMEWORK, PLAIN) or path[0].startswith("<optimizer at"):
         return ""
     root = "self" if path[0].endswith(".self") else path[0].rpartition(":")[2]
     return "".join([root, *(part if part.startswith("[") else f".{part}" for part in path[1:])])

@@ -9,16 +9,19 @@ and with the statement that raised. In one shape of program a loss goes through 
 
 What agreement means, line by line, at default confidence:
 
-- AMP201: must stand at a clip of scaled gradients that a later step takes (with nothing zeroed between); must not
-  stand at a clip of gradients that are not scaled, or of none. Free: a clip of scaled gradients that no step takes.
+- AMP201: must stand at a clip of scaled gradients that a later step takes (with nothing zeroed between; where that is
+  a plain step, AMP203 at the step is as good); must not stand at a clip of gradients that are not scaled, or of none.
+  Free: a clip of scaled gradients that no step takes.
 - AMP203: must stand at a plain step that takes scaled gradients; must not stand at a plain step of gradients that no
   scaled loss has added to, or anywhere else. Free: plain steps after `unscale_`, or after a step through the scaler.
 - AMP204: must stand at a scaler step where a second one raises, and gradients were there; must not stand at a call
   that an `update` follows before the optimizer's next call. Free: calls that nothing follows.
-- AMP205: stands exactly at the `unscale_` that raises because of another one, if there are gradients; otherwise free
-  to be silent.
+- AMP205: must stand at the `unscale_` that raises because of another one, if there are gradients of a scaled loss
+  that no step has taken; must not stand anywhere else.
 - AMP206: must stand at the `update` that raises since nothing was stepped or unscaled after a scaled backward whose
   gradients are still there; must not stand at an `update` that is accepted.
+- AMP207: must stand at the last of the backwards whose gradients a scaler step takes, if none of the losses was
+  scaled; must not stand at anything else than a backward of a loss that is not scaled. Free: sums of both kinds.
 - AMP208: must stand at the `unscale_` that raises because it comes after the step, if no backward is between (with
   one between, AMP204 at the step is as good), and at a clip between a step and the zero_grad of what it took; must
   not stand at a clip of gradients that no step has taken, or at an `unscale_` that is accepted.
@@ -226,7 +229,8 @@ def clips_of_scaled_gradients(case: Case) -> str:
         step = case.until(i, "step", "plain-step", nets=nets)
         gone = case.until(i, "zero", nets=nets)
         is_consumed = step is not None and not case.done[step].error and (gone is None or step < gone)
-        if done.net.is_scaled and is_consumed and i not in case.at("AMP201"):
+        is_told = i in case.at("AMP201") or (step is not None and step in case.at("AMP203"))
+        if done.net.is_scaled and is_consumed and not is_told:
             return f"no AMP201 at operation {i}: the clip sees {done.net.grad:g}, and a step takes it"
         if not done.net.is_scaled and i in case.at("AMP201"):
             return f"AMP201 at operation {i}: the clip sees {done.net.grad}, as it should"
@@ -266,7 +270,7 @@ def steps_without_update(case: Case) -> str:
 def repeated_unscales(case: Case) -> str:
     for i, done in enumerate(case.done):
         is_second = done.error.startswith("RuntimeError: unscale_() has already")
-        if is_second and done.net.grad is not None and i not in case.at("AMP205"):
+        if is_second and done.net.scaled and not done.net.is_taken and i not in case.at("AMP205"):
             return f"no AMP205 at operation {i}: it raises"
         if not is_second and i in case.at("AMP205"):
             return f"AMP205 at operation {i}: it does not raise"
@@ -292,6 +296,24 @@ def is_pending(case: Case, index: int) -> bool:
         return False
     reached = {n for d in rows if d.op.kind == "scaled" for n in d.op.nets}
     return any(case.done[index].before[n].scaled for n in reached)
+
+
+def backwards_without_scale(case: Case) -> str:
+    for i, done in enumerate(case.done):
+        if i in case.at("AMP207") and done.op.kind != "plain":
+            return f"AMP207 at {done.op.text}"
+        if (
+            done.op.kind != "step"
+            or done.error
+            or done.net.is_taken
+            or not done.net.backwards
+            or done.net.scaled
+        ):
+            continue
+        backward = case.since(i, "plain", nets=done.op.nets)
+        if backward is not None and backward not in case.at("AMP207"):
+            return f"no AMP207 at operation {backward}: operation {i} divides its gradients by the scale"
+    return ""
 
 
 def late_unscales(case: Case) -> str:
@@ -351,6 +373,7 @@ COMPARISONS: list[tuple[str, Callable[[Case], str]]] = [
     ("AMP204", steps_without_update),
     ("AMP205", repeated_unscales),
     ("AMP206", updates_without_step),
+    ("AMP207", backwards_without_scale),
     ("AMP208", late_unscales),
     ("AMP208", clips_after_step),
     ("AMP216", misplaced_zero_grads),
@@ -385,11 +408,12 @@ def iteration(nets: str, is_apart: bool) -> list[Op]:
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Any calls in any order, or one or two right iterations with up to three calls lost, added or moved."""
+    """A scaled backward and any calls in any order, or one or two right iterations with up to three calls lost, added or moved."""
     nets, is_apart = draw(st.sampled_from([("a", False), ("ab", False), ("ab", True)]))
     operation = operations(nets, is_apart)
     if draw(st.booleans()):
-        return Program(nets, tuple(draw(st.lists(operation, min_size=1, max_size=12))))
+        first = Op("scaled", nets[0] if is_apart else nets)
+        return Program(nets, (first, *draw(st.lists(operation, min_size=1, max_size=11))))
     ops = iteration(nets, is_apart) * draw(st.integers(1, 2))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(ops) - 1))

@@ -496,8 +496,12 @@ def lightning(
     return [confidence for _, confidence in all_clips(body)]
 
 
-def test_lightning_manual_optimisation_is_low_without_a_precision() -> None:
-    assert lightning() == [Confidence.LOW]
+def test_lightning_manual_optimisation_is_medium_where_the_precision_is_chosen_elsewhere() -> None:
+    assert lightning() == [Confidence.MEDIUM]
+
+
+def test_lightning_manual_optimisation_is_low_with_another_precision() -> None:
+    assert lightning(trainer='trainer = pl.Trainer(precision="bf16-mixed")') == [Confidence.LOW]
 
 
 def test_lightning_manual_optimisation_is_medium_with_sixteen_bit_precision() -> None:
