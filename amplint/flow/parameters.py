@@ -54,6 +54,8 @@ class _Change:
     function: str
     #: The variable that is cast, or given what is.
     module: c.Path = ()
+    #: Only a part of the module is cast.
+    part: bool = False
 
 
 _FOUND: WeakKeyDictionary[Held, tuple[Cast, ...]] = WeakKeyDictionary()
@@ -86,9 +88,13 @@ def _find(held: Held) -> Iterator[Cast]:
             continue
         for origin in held.origins(optimizer):
             for module in _owned(held, origin):
-                for change in _changes(held, module):
+                for change in _changes(held, module, _functions(held, origin)):
+                    if (change.site, change.kind) in seen or _is_later(change, placed):
+                        continue
+                    if change.part and _is_choosy(held, origin):
+                        continue
                     # where the parameters are cast, the scaler must be on
-                    if (change.site, change.kind) in seen or not held.implies(change.guard, made.enabled):
+                    if not held.implies(change.guard, made.enabled):
                         continue
                     seen.add((change.site, change.kind))
                     yield Cast(
@@ -99,6 +105,50 @@ def _find(held: Held) -> Iterator[Cast]:
                         placed.call.site,
                         sites,
                     )
+
+
+def _is_later(change: _Change, step: Placed) -> bool:
+    """Whether a cast comes behind the step, as for a checkpoint."""
+    return change.function == step.function and change.site > step.call.site
+
+
+def _functions(held: Held, path: c.Path) -> set[str]:
+    """The functions in which `path` is assigned."""
+    return {binding.function for binding in held.values(path)}
+
+
+def _is_choosy(held: Held, optimizer: c.Path) -> bool:
+    """Whether parts of modules are frozen in this file, or the optimizer may have some of the parameters only."""
+    for function in held.functions.values():
+        for stmt in walk.statements(function.body):
+            for target in stmt.targets if isinstance(stmt, ir.Assign) else ():
+                if isinstance(target, ir.Attr) and target.attr == "requires_grad":
+                    return True
+        for expr in walk.expressions(function.body):
+            if isinstance(expr, ir.Call):
+                last = last_name(expr.func)
+                if (last == "requires_grad_" and not _is_true(expr)) or "freeze" in last.lower():
+                    return True
+                if any(arg.keyword == "requires_grad" for arg in expr.args):
+                    return True
+    for name in _functions(held, optimizer):
+        body = held.functions[name].body
+        for stmt in walk.statements(body):
+            if isinstance(stmt, ir.For) and _asks_parameters(stmt.iterable):
+                return True
+        for expr in walk.expressions(body):
+            if isinstance(expr, ir.Comprehension):
+                if any(tests and _asks_parameters(iterable) for _, iterable, tests in expr.parts):
+                    return True
+            elif isinstance(expr, ir.Call) and names(expr.func) == ("builtins.filter",):
+                return True
+    return False
+
+
+def _asks_parameters(expr: ir.Expr) -> bool:
+    return any(
+        isinstance(e, ir.Attr) and e.attr in ("parameters", "named_parameters") for e in walk.inside(expr)
+    )
 
 
 def _owned(held: Held, optimizer: c.Path) -> tuple[c.Path, ...]:
@@ -157,10 +207,13 @@ def _written(path: c.Path) -> str:
 # -- what becomes of a module ---------------------------------------------------------------------------------
 
 
-def _changes(held: Held, module: c.Path) -> list[_Change]:
+def _changes(held: Held, module: c.Path, near: set[str]) -> list[_Change]:
     """The casts of `module`, or of a part of it; none where some of it may be cast back or frozen."""
     family = _family(held, module)
     found: dict[_Change, None] = {}
+    # a method that exports the model may cast it as well; those that make it, or its optimizer, come first
+    for path in family:
+        near = near | _functions(held, path) | ({path[0].partition(":")[0]} if ":" in path[0] else set())
     for path in family:
         for binding in held.values(path):
             if binding.value is not None:
@@ -180,8 +233,9 @@ def _changes(held: Held, module: c.Path) -> list[_Change]:
             kind = _cast_kind(held, placed.call)
             if kind is None:
                 return []
-            if kind and not placed.inference and not _is_aside(held, placed, family):
-                found[_Change(placed.call.site, kind, placed.guard, placed.function, cast)] = None
+            if kind and placed.function in near and not placed.inference and not _is_aside(placed):
+                part = held.home(cast) not in family
+                found[_Change(placed.call.site, kind, placed.guard, placed.function, cast, part)] = None
     if _is_frozen(held, family):
         return []
     kinds = {change.kind for change in found}
@@ -247,7 +301,8 @@ def _made_so(held: Held, value: ir.Expr, guard: c.Formula, function: str, depth:
     func = value.func
     klass = held.classes.klass(names(func))
     if klass is not None:
-        yield from _layers(held, klass, guard, depth + 1)
+        for change in _layers(held, klass, guard, depth + 1):
+            yield replace(change, part=True)
         return
     called = held.lift.called(value)
     if called is not None and called in held.functions:
@@ -344,7 +399,7 @@ def _text(expr: ir.Expr) -> str:
     return last_name(expr).lower()
 
 
-def _is_aside(held: Held, placed: Placed, family: tuple[c.Path, ...]) -> bool:
+def _is_aside(placed: Placed) -> bool:
     """Whether the cast stands in a function that evaluates, saves or exports."""
     name = placed.function.rpartition(".")[2].lower()
     return any(word in name for word in _ASIDE)
