@@ -32,7 +32,8 @@ def check(ctx: Context) -> Iterable[Report]:
     for placed in sharded:
         call = tree.nodes[placed.call.site]
         first = placed.call.args[0] if placed.call.args else None
-        if first is not None and first.keyword is None and not first.star:
+        of_torch = all(name.startswith("torch.") for name in names(placed.call.func))
+        if of_torch and first is not None and first.keyword is None and not first.star:
             assert isinstance(call, cst.Call)
             yield Report(
                 call,
