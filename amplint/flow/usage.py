@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,9 @@ from amplint.model import ir
 
 if TYPE_CHECKING:
     from amplint.model.module import ModuleModel
+
+
+_TEST = re.compile(r"(^|/)(tests?|testing|benchmarks?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,11 @@ class Usage:
                     if any(name not in SCALERS for e in calls for name in names(e.func)):  # type: ignore[union-attr]
                         return True
         return False
+
+
+def is_test(filename: str) -> bool:
+    """Whether a file is a test or a benchmark by its name: what it trains is nothing that goes on."""
+    return _TEST.search(filename.replace("\\", "/")) is not None
 
 
 _FOUND: WeakKeyDictionary[ModuleModel, Usage] = WeakKeyDictionary()

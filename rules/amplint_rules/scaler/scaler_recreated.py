@@ -12,7 +12,7 @@ from amplint.flow import walk
 from amplint.flow.held import Held, objects_of
 from amplint.flow.lift import last
 from amplint.flow.placement import Loop, Place, Scene
-from amplint.flow.usage import Usage, usage_of
+from amplint.flow.usage import Usage, is_test, usage_of
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
@@ -31,7 +31,6 @@ _EPOCH_FUNCTION = re.compile(
     re.IGNORECASE,
 )
 _EPOCH_PARAM = ("epoch", "epoch_idx", "epoch_index", "cur_epoch", "current_epoch", "i_epoch", "epoch_num")
-_TEST = re.compile(r"(^|/)(tests?|testing|benchmarks?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _REASON = "make the scaler once, before the loop over the epochs, and hand it in"
 
 
@@ -45,7 +44,7 @@ class _Why:
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report each constructor that runs again while the optimizer that the scaler serves lives on."""
-    if _TEST.search(ctx.model.filename.replace("\\", "/")):
+    if is_test(ctx.model.filename):
         return
     held = objects_of(ctx.model)
     usage = usage_of(ctx.model, held)
