@@ -90,9 +90,30 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
     if not plain or not scaler or not protocol.in_one_scope(ctx, violation.site, violation.shows_at):
         return f"{protocol.scaler_of(violation)} has no name where the backward stands"
     assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+    if not _is_whole(ctx, violation):
+        return "more than scale is missing: unscale_ before gradients are looked at, or update after the step"
     loss = call.func.value
     edit = Edit(ctx.model.tree.span(loss), f"{scaler}.scale({ctx.model.tree.code(loss)})")
     return Fix(FixKind.REPAIR, Applicability.UNSAFE, f"Scale the loss with {scaler}", (edit,))
+
+
+def _is_whole(ctx: Context, violation: Violation) -> bool:
+    """Whether everything else that a scaled loss needs is there, in one block."""
+    tree = ctx.model.tree
+    backward = protocol.statement(ctx, violation.site)
+    step = protocol.statement(ctx, violation.shows_at)
+    beside = protocol.beside(ctx, step, backward)
+    if beside is None or not protocol.runs_through(ctx, backward, beside):
+        return False
+    if not protocol.is_updated_behind(ctx, violation.scaler, step):
+        return False
+    for part in tree.nodes[violation.site : violation.shows_at]:
+        if isinstance(part, cst.Name):
+            if part.value == "unscale_":
+                return beside is step or tree.inside(part, beside)
+            if part.value == "grad" or "clip_grad" in part.value or "norm" in part.value:
+                return False
+    return True
 
 
 RULE = Rule(

@@ -36,9 +36,23 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
         late = branch
     if not statements.siblings(tree, step, late) or tree.number(step) > tree.number(late):
         return "step and clip stand in different blocks; move the clip by hand"
+    if protocol.rebinds_between(ctx, late, step):
+        return "what the clip needs is not there before the step; move it by hand"
     scaler = protocol.owner(ctx, violation.trace[0][0])
+    is_unscaled = any(
+        site < violation.trace[0][0] and protocol.in_one_scope(ctx, site, violation.site)
+        for site in protocol.calls_of(ctx, violation.scaler, "unscale_")
+    )
+    if is_unscaled and violation.detail == "unscale_":
+        return "unscale_ stands before the step, too; take one of them out by hand"
     call = protocol.node(ctx, violation.trace[0][0])
-    if violation.detail == "clip" and violation.scaler and isinstance(call, cst.Call) and call.args:
+    if (
+        violation.detail == "clip"
+        and violation.scaler
+        and not is_unscaled
+        and isinstance(call, cst.Call)
+        and call.args
+    ):
         return _joined(ctx, step, late, f"{scaler}.unscale_({tree.code(call.args[0].value)})")
     edits = statements.moved_before(ctx, late, step)
     return Fix(FixKind.REPAIR, Applicability.UNSAFE, "Move it before the step", edits)

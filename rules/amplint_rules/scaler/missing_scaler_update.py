@@ -4,19 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import libcst as cst
+
 from amplint.finding import Applicability, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
 from amplint_rules.scaler import protocol
 
+_DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
 #: How the step of a trace that leaves without update begins.
 _NEVER = "update is never reached"
 
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report the last step that no update follows, on some path."""
-    return protocol.reports(ctx, "no-update", _message, _fix)
+    return () if _updates_itself(ctx) else protocol.reports(ctx, "no-update", _message, _fix)
+
+
+def _updates_itself(ctx: Context) -> bool:
+    """Whether the file has a scaler of its own whose step updates it."""
+    tree = ctx.model.tree
+    for call in tree.of_type(cst.Call):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "update":
+            function, klass, *_ = (
+                *(o for o in tree.ancestors(call) if isinstance(o, _DEFINITIONS)),
+                None,
+                None,
+            )
+            if (
+                isinstance(function, cst.FunctionDef)
+                and function.name.value == "step"
+                and isinstance(klass, cst.ClassDef)
+                and any(tree.code(base.value).endswith("Scaler") for base in klass.bases)
+            ):
+                return True
+    return False
 
 
 def _message(ctx: Context, violation: Violation) -> str:
@@ -65,8 +88,22 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
         return "the step shares its line with other statements; give it a line of its own first"
     if len(protocol.calls_of(ctx, violation.scaler, "step")) > 1:
         return "several steps share this scaler; update once behind the last of them"
-    edit = statements.inserted_after(ctx, statement, f"{scaler}.update()")
+    edit = statements.inserted_after(ctx, _last_round(ctx, statement), f"{scaler}.update()")
     return Fix(FixKind.REPAIR, Applicability.SAFE, f"Call {scaler}.update() after the step", (edit,))
+
+
+def _last_round(ctx: Context, statement: cst.CSTNode) -> cst.CSTNode:
+    """The step, or the loop over optimizers around it."""
+    tree = ctx.model.tree
+    names = {part.value for part in tree.within(statement) if isinstance(part, cst.Name)}
+    for outer in tree.ancestors(statement):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            break
+        if isinstance(outer, cst.For) and any(
+            isinstance(part, cst.Name) and part.value in names for part in tree.within(outer.target)
+        ):
+            return outer
+    return statement
 
 
 RULE = Rule(

@@ -14,6 +14,7 @@ from amplint.flow.scaler import scaler_analysis
 from amplint.flow.verdicts import Violation
 from amplint.model.module import ModuleModel
 from amplint.rule import Context, Report
+from amplint_rules import statements
 
 Message = Callable[[Context, Violation], str]
 Repair = Callable[[Context, Violation], Fix | str]
@@ -124,7 +125,8 @@ def scaler_of(violation: Violation) -> str:
 
 def optimizer_of(violation: Violation) -> str:
     """The optimizer of a violation in a message."""
-    return violation.optimizer or "the optimizer"
+    name = violation.optimizer or "the optimizer"
+    return f"one of {name[:-2]}" if name.endswith("[]") else name
 
 
 def calls_of(ctx: Context, scaler: str, method: str) -> list[int]:
@@ -151,6 +153,56 @@ def backwards(ctx: Context) -> list[int]:
 def in_one_scope(ctx: Context, *sites: int) -> bool:
     """Whether names mean the same at all of these sites: they stand in one function."""
     return len({id(ctx.model.names.scope_of(node(ctx, site))) for site in sites}) == 1
+
+
+def runs_through(ctx: Context, first: cst.CSTNode, last: cst.CSTNode) -> bool:
+    """Whether `last` stands behind `first` in one block, and nothing between leaves it."""
+    tree = ctx.model.tree
+    return (
+        statements.siblings(tree, first, last)
+        and tree.number(first) < tree.number(last)
+        and not statements.can_leave_between(tree, first, last)
+    )
+
+
+def beside(ctx: Context, inner: cst.CSTNode, other: cst.CSTNode) -> cst.CSTNode | None:
+    """The statement around `inner`, or itself, that stands in the block of `other`."""
+    tree = ctx.model.tree
+    for outer in (inner, *tree.ancestors(inner)):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            break
+        if tree.parent(outer) is tree.parent(other):
+            return outer
+    return None
+
+
+def is_updated_behind(ctx: Context, scaler: str, step: cst.CSTNode) -> bool:
+    """Whether an `update` of the scaler surely follows a step, or stands in other functions only."""
+    updates = calls_of(ctx, scaler, "update")
+    scope = ctx.model.names.scope_of(step)
+    here = [site for site in updates if ctx.model.names.scope_of(node(ctx, site)) is scope]
+    if not here:
+        return bool(updates)
+    tree = ctx.model.tree
+    return any(
+        tree.number(step) < site
+        and beside(ctx, step, statement(ctx, site)) is not None
+        and not statements.can_leave_between(tree, step, statement(ctx, site))
+        for site in here
+    )
+
+
+def rebinds_between(ctx: Context, moved: cst.CSTNode, first: cst.CSTNode) -> bool:
+    """Whether a name in `moved` gets its value between `first` and there."""
+    tree, names = ctx.model.tree, ctx.model.names
+    start, end = tree.number(first), tree.number(moved)
+    scope = names.scope_of(moved)
+    return any(
+        start < tree.number(binding.node) < end
+        for part in tree.within(moved)
+        if isinstance(part, cst.Name)
+        for binding in scope.lookup(part.value)
+    )
 
 
 def outermost_loop_without(ctx: Context, site: int, other: cst.CSTNode) -> cst.CSTNode:

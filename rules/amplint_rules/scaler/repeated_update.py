@@ -47,7 +47,20 @@ def _message(ctx: Context, violation: Violation) -> str:
     )
 
 
+def _always_both(ctx: Context, other: int, violation: Violation) -> bool:
+    """Whether this update and the other call run together, with an update behind them both."""
+    here, there = protocol.statement(ctx, violation.site), protocol.statement(ctx, other)
+    if violation.detail == "nothing":
+        return protocol.runs_through(ctx, there, here)
+    if not protocol.runs_through(ctx, here, there):
+        return False
+    return violation.detail == "several" or protocol.is_updated_behind(ctx, violation.scaler, there)
+
+
 def _fix(ctx: Context, violation: Violation) -> Fix | str:
+    other = violation.trace[0][0] if violation.detail == "nothing" else violation.shows_at
+    if not _always_both(ctx, other, violation):
+        return "the two do not always run together; which of them to keep where is a choice"
     edit = statements.removed(ctx, protocol.statement(ctx, violation.site))
     if edit is None:
         return "the update is all that stands in its block; take it out by hand"

@@ -45,9 +45,9 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
         return "the gradients are looked at in another block than the backward; unscale them by hand"
     code = ctx.model.tree.code(call).replace(".step(", ".unscale_(", 1)
     mine = protocol.statement(ctx, calls[0])
+    if not protocol.runs_through(ctx, anchor, mine):
+        return "the step does not always follow, and unscale_ without a step and update raises later; unscale by hand"
     if ".unscale_(" in ctx.model.tree.code(call):
-        if not statements.siblings(ctx.model.tree, mine, anchor):
-            return "unscale_ stands in another block; move it by hand"
         edits = statements.moved_before(ctx, mine, anchor)
         return Fix(FixKind.REPAIR, Applicability.UNSAFE, f"Move {code} up", edits)
     edit = statements.inserted_before(ctx, anchor, code)

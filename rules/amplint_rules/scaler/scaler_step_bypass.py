@@ -49,6 +49,10 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
     scaler = protocol.scaler_at(ctx, violation.trace[0][0])
     if not scaler:
         return f"{protocol.scaler_of(violation)} has no name where the step stands"
+    if protocol.calls_of(ctx, violation.scaler, "update") and not protocol.is_updated_behind(
+        ctx, violation.scaler, statement
+    ):
+        return f"{scaler}.update() does not always follow this step; update there, too"
     edits = [Edit(ctx.model.tree.span(call), f"{scaler}.step({optimizer})")]
     if not protocol.calls_of(ctx, violation.scaler, "update"):
         if not statements.can_stand_alone(statement):

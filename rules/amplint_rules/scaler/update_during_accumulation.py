@@ -39,23 +39,16 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
         not isinstance(block, cst.IndentedBlock)
         or not isinstance(branch, cst.If)
         or branch.body is not block
-        or not statements.siblings(tree, branch, update)
-        or tree.number(update) < tree.number(branch)
+        or not protocol.runs_through(ctx, branch, update)
         or not statements.can_stand_alone(step)
         or len(statements.rows_text(ctx, update).splitlines()) != 1
     ):
         return "update and the step do not stand in blocks that follow each other; move it by hand"
-    last = block.body[-1]
-    after = step if _only_simple(block) else last
     edits = (
-        statements.inserted_after(ctx, after, tree.code(protocol.node(ctx, violation.site))),
+        statements.inserted_after(ctx, step, tree.code(protocol.node(ctx, violation.site))),
         Edit(statements.rows(ctx, update), ""),
     )
     return Fix(FixKind.REPAIR, Applicability.UNSAFE, "Update under the condition of the step", edits)
-
-
-def _only_simple(block: cst.IndentedBlock) -> bool:
-    return all(isinstance(part, cst.SimpleStatementLine) for part in block.body)
 
 
 RULE = Rule(
