@@ -230,16 +230,22 @@ def _changes(held: Held, module: c.Path, near: set[str]) -> list[_Change]:
         if func.attr == "requires_grad_" and not _is_true(placed.call):
             return []
         if func.attr in ("float", "double", "to", "type", "bfloat16", "half"):
-            kind = _cast_kind(held, placed.call)
-            if kind is None:
+            casts = _casts_to(held, placed.call)
+            if casts is None:
                 return []
-            if kind and placed.function in near and not placed.inference and not _is_aside(placed):
+            if placed.function in near and not placed.inference and not _is_aside(placed):
                 part = held.home(cast) not in family
-                found[_Change(placed.call.site, kind, placed.guard, placed.function, cast, part)] = None
+                for kind, guard in casts:
+                    guard = c.both(placed.guard, guard)
+                    found[_Change(placed.call.site, kind, guard, placed.function, cast, part)] = None
     if _is_frozen(held, family):
         return []
-    kinds = {change.kind for change in found}
-    return list(found) if len(kinds) == 1 else []
+    by_site: dict[int, set[str]] = {}
+    for change in found:
+        by_site.setdefault(change.site, set()).add(change.kind)
+    # two casts to different dtypes: which of them counts is not known
+    agree = len({frozenset(kinds) for kinds in by_site.values()}) == 1
+    return list(found) if agree else []
 
 
 def _is_part(held: Held, path: c.Path, module: c.Path) -> bool:
@@ -310,9 +316,10 @@ def _made_so(held: Held, value: ir.Expr, guard: c.Formula, function: str, depth:
             yield from _made_so(held, result, guard, called, depth + 1)
         return
     if isinstance(func, ir.Attr) and func.attr in CHAINED and not names(func):
-        kind = _cast_kind(held, value) if func.attr in ("to", "half", "bfloat16") else ""
-        if kind and held.lift.path(func.value) is None:  # else the call is met on its own
-            yield _Change(value.site, kind, guard, function)
+        casts = _casts_to(held, value) if func.attr in ("to", "half", "bfloat16") else []
+        if held.lift.path(func.value) is None:  # else the call is met on its own
+            for kind, where in casts or ():
+                yield _Change(value.site, kind, c.both(guard, where), function)
         yield from _made_so(held, func.value, guard, function, depth + 1)
         return
     if last_name(func) in WRAPPERS and value.args:
@@ -367,32 +374,33 @@ def _layers(held: Held, klass: str, guard: c.Formula, depth: int) -> Iterator[_C
         func = placed.call.func
         if placed.function == init and isinstance(func, ir.Attr) and func.attr in (*_CASTS, "to"):
             path = held.lift.path(func.value)
-            kind = _cast_kind(held, placed.call)
-            if path is not None and path[0] == root and kind:
-                yield _Change(placed.call.site, kind, c.both(guard, placed.guard), init or "")
+            if path is not None and path[0] == root:
+                for kind, where in _casts_to(held, placed.call) or ():
+                    yield _Change(placed.call.site, kind, c.both(guard, placed.guard, where), init or "")
 
 
-def _cast_kind(held: Held, call: ir.Call) -> str | None:
-    """What a conversion makes of a module's parameters: a low dtype, "" for none, None where not to be told."""
+def _casts_to(held: Held, call: ir.Call) -> list[tuple[str, c.Formula]] | None:
+    """The low dtypes that a conversion gives a module's parameters, and where; None where it may undo one."""
     method = last_name(call.func)
     if method in _CASTS:
-        return _CASTS[method]
+        return [(_CASTS[method], True)]
     if method in ("float", "double"):
         return None
-    dtypes: list[ir.Expr] = []
     for index, arg in enumerate(call.args):
         if arg.star:
             return None
-        if arg.keyword in (None, "dtype") and (index < 2 or arg.keyword):
-            dtypes.append(arg.value)
-    for expr in dtypes:
-        found = choices(held, expr)
-        kinds = {choice.kind for choice in found}
-        if kinds <= {FP16, BF16} and len(kinds) == 1 and all(choice.guard is True for choice in found):
-            return next(iter(kinds))
-        if kinds & {FP16, BF16, "float32"} or "dtype" in _text(expr) or _text(expr).endswith("_type"):
+        if arg.keyword not in (None, "dtype") or (index > 1 and not arg.keyword):
+            continue
+        found = choices(held, arg.value)
+        low = [(choice.kind, choice.guard) for choice in found if choice.kind in (FP16, BF16)]
+        known = all(choice.kind and c.is_modelled(choice.guard) for choice in found)
+        if low and known:
+            return low
+        if any(choice.kind for choice in found) or "dtype" in _text(arg.value):
             return None
-    return ""
+        if _text(arg.value).endswith("_type") and "device" not in _text(arg.value):
+            return None
+    return []
 
 
 def _text(expr: ir.Expr) -> str:

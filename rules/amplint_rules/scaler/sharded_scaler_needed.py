@@ -10,7 +10,7 @@ from amplint.finding import Severity
 from amplint.flow.dtypes import BF16, FP16, assigned, choices
 from amplint.flow.held import Held, Placed, objects_of
 from amplint.flow.lift import names
-from amplint.flow.regions import Regions, regions_of
+from amplint.flow.regions import Region, Regions, regions_of
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
@@ -97,8 +97,9 @@ def _may_meet(held: Held, wrap: Placed, made: Placed) -> bool:
 
 def _wraps(held: Held, regions: Regions) -> Iterator[tuple[Placed, int]]:
     """The calls that shard a module in float16, and where that is asked for."""
-    half = [r for r in regions.all if r.kinds == {FP16} and r.enabled is not False and not r.inference]
-    lower = any(BF16 in region.kinds or "" in region.kinds for region in regions.all)
+    some = [r for r in regions.all if r.enabled is not False and not r.inference]
+    half = [region for region in some if _is_half(region)]
+    lower = any(not _is_half(r) and (BF16 in r.kinds or "" in r.kinds) for r in regions.all)
     for placed in held.calls:
         if not _wrapper(placed.call):
             continue
@@ -110,6 +111,12 @@ def _wraps(held: Held, regions: Regions) -> Iterator[tuple[Placed, int]]:
             yield placed, kinds[FP16]
         elif half and not lower and not kinds:
             yield placed, half[0].site
+
+
+def _is_half(region: Region) -> bool:
+    """Whether a region is float16, as it is by default on accelerators."""
+    by_default = all(choice.site == region.site for choice in region.dtypes)
+    return region.kinds == {FP16} or (by_default and FP16 in region.kinds and "cuda" in region.devices)
 
 
 def _asked(held: Held, expr: ir.Expr, depth: int) -> Iterator[tuple[str, int]]:
