@@ -73,11 +73,13 @@ def _under(guard: c.Formula, found: tuple[Choice, ...]) -> Iterator[Choice]:
 
 def _from_name(held: Held, expr: ir.Name | ir.Attr, depth: int) -> Iterator[Choice]:
     known = [_KINDS.get(name.removeprefix("torch.")) for name in names(expr) if name.startswith("torch.")]
-    if known:
+    path = held.lift.path(expr)
+    if known and (len(names(expr)) == 1 or path is None or not held.values(path)):
+        if len(known) < len(names(expr)):
+            yield Choice(UNKNOWN, True, expr.site)
         for kind in known:
             yield Choice(kind or UNKNOWN, True, expr.site)
         return
-    path = held.lift.path(expr)
     found = False
     for value, guard in assigned(held, path) if path is not None else ():
         found = True
