@@ -63,11 +63,8 @@ class Module:
             warnings.simplefilter("ignore")
             self.root = ast.parse(self.text)
         self.parents = {child: node for node in ast.walk(self.root) for child in ast.iter_child_nodes(node)}
-        self.calls = [
-            node
-            for node in ast.walk(self.root)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        ]
+        #: Calls of methods, and of functions by their module.
+        self.calls = [node for node in ast.walk(self.root) if isinstance(node, ast.Call) and method(node)]
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around `node`, innermost first."""
@@ -103,9 +100,6 @@ class Module:
         inside = stmts[: next((i for i, n in enumerate(stmts) if n is scope), len(stmts))]
         return [(self.block(s), index(self.block(s), s)) for s in reversed(inside)]
 
-    def attribute_calls(self, scope: ast.AST, attribute: str) -> list[ast.Call]:
-        return [c for c in self.calls if c.func.attr == attribute and self.scope(c) is scope]
-
 
 @dataclass(frozen=True)
 class Site:
@@ -116,7 +110,7 @@ class Site:
 
     @cached_property
     def scaler(self) -> str:
-        return ast.unparse(self.step.func.value)
+        return owner(self.step)
 
     @cached_property
     def optimizer(self) -> str:
@@ -132,9 +126,7 @@ class Site:
 
     def own(self, attribute: str, everywhere: bool = False) -> list[ast.Call]:
         """The calls of the scaler's method, in this function or in the whole class or file."""
-        calls = [
-            c for c in self.module.calls if c.func.attr == attribute and is_same(c.func.value, self.scaler)
-        ]
+        calls = [c for c in self.module.calls if method(c) == attribute and owner(c) == self.scaler]
         if not everywhere:
             return [c for c in calls if self.module.scope(c) is self.scope]
         if not self.scaler.startswith("self."):
@@ -147,6 +139,16 @@ class Mutant:
     text: str
     #: The row that is wrong now, in the original.
     row: int
+
+
+def method(call: ast.Call) -> str:
+    """The name of the method that is called, or ""."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def owner(call: ast.Call) -> str:
+    """What the method is called on, as text."""
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
 
 
 def is_same(node: ast.expr, text: str) -> bool:
@@ -243,8 +245,9 @@ def window(site: Site) -> Window:
     if met is not None:
         block, i, j = met
         for stmt in block[i + 1 : j]:
-            is_exit = isinstance(stmt, ast.If) and isinstance(stmt.body[-1], ast.Continue)
-            if is_exit and WINDOW.search(ast.unparse(stmt.test)):
+            if not isinstance(stmt, ast.If) or not isinstance(stmt.body[-1], ast.Continue):
+                continue
+            if WINDOW.search(ast.unparse(stmt.test)):
                 at = (stmt.lineno, stmt.col_offset)
                 return Window(stmt, at, at)
         loops = [n for n in ast.walk(block[i]) if isinstance(n, ast.For | ast.While) and holds(n, scaled)]
@@ -473,14 +476,14 @@ def sites(tree: Path, part: str) -> Iterator[Site]:
             module = Module(tree, tree / name)
         except SyntaxError:
             continue
-        steps = [c for c in module.calls if c.func.attr == "step" and c.args]
-        steps = [c for c in steps if "scaler" in ast.unparse(c.func.value).lower().rpartition(".")[2]]
+        steps = [c for c in module.calls if method(c) == "step" and c.args]
+        steps = [c for c in steps if "scaler" in owner(c).lower().rpartition(".")[2]]
         yield from (Site(module, c) for c in sorted(steps, key=lambda c: c.lineno))
 
 
 def scales(site: Site) -> list[ast.Call]:
     """The calls of the scaler's `scale` in the file. Raises NotApplicable when there are none, or it never scales."""
-    calls = [c for c in site.module.calls if c.func.attr == "scale" and is_same(c.func.value, site.scaler)]
+    calls = [c for c in site.module.calls if method(c) == "scale" and owner(c) == site.scaler]
     if not calls:
         raise NotApplicable("scale() of this scaler stands in another file")
     made = [
@@ -572,11 +575,11 @@ def _normal(parts: tuple[str, ...]) -> list[str]:
 
 
 @cache
-def company(tree: Path, name: str, owner: str) -> tuple[str, ...]:
-    """A file, the files that use its class `owner`, if any, and what all these import."""
+def company(tree: Path, name: str, klass: str) -> tuple[str, ...]:
+    """A file, the files that use its class `klass`, if any, and what all these import."""
     files = sources(tree)
-    word = re.compile(rf"\b{re.escape(owner)}\b")
-    users = [f for f, text in files.items() if owner and f != name and word.search(text)][:COMPANY]
+    word = re.compile(rf"\b{re.escape(klass)}\b")
+    users = [f for f, text in files.items() if klass and f != name and word.search(text)][:COMPANY]
     near = [f for user in (name, *users) for f in sorted(imported(tree, user))]
     found = list(dict.fromkeys([name, *users, *near]))[:COMPANY]
     packages = {p.as_posix() for f in found for p in (parent / "__init__.py" for parent in Path(f).parents)}
@@ -585,8 +588,8 @@ def company(tree: Path, name: str, owner: str) -> tuple[str, ...]:
 
 def files_of(site: Site) -> tuple[str, ...]:
     """The files to check together: what the site's file imports, and the users of a class that holds the scaler."""
-    owner = site.module.class_of(site.step)
-    holder = owner.name if owner is not None and site.scaler.startswith("self.") else ""
+    klass = site.module.class_of(site.step)
+    holder = klass.name if klass is not None and site.scaler.startswith("self.") else ""
     return company(site.module.tree, site.module.name, holder)
 
 
