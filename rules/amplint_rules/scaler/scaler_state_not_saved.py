@@ -16,7 +16,7 @@ from amplint.flow.held import Held, objects_of
 from amplint.flow.lift import last, names
 from amplint.flow.placement import Place, Scene
 from amplint.flow.regions import regions_of
-from amplint.flow.usage import Usage, Use, is_test, usage_of
+from amplint.flow.usage import Usage, is_test, usage_of
 from amplint.flow.verdicts import written
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
@@ -26,6 +26,7 @@ _SAVES = re.compile(r"save|dump|checkpoint|ckpt|snapshot", re.IGNORECASE)
 _HELPERS = re.compile(
     r"^save_?(checkpoint|ckpt|state|model|training|train|snapshot|all|resume|latest)", re.IGNORECASE
 )
+_TRAINS = re.compile(r"train|epoch|step|fit|run", re.IGNORECASE)
 _KEEPERS = re.compile(r"checkpoint|ckpt|saver|snapshot|keeper", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"optim|(^|_)opt(_|\d|$)|^opt", re.IGNORECASE)
 _NO_OPTIMIZER = re.compile(r"sched|options?$|^opts$|optional|param|config|args|optical|state", re.IGNORECASE)
@@ -33,6 +34,10 @@ _NO_MODEL = re.compile(
     r"sched|sampler|loader|ema|meter|timer|rng|logger|metric|tracker|warmup|stats", re.IGNORECASE
 )
 _SCALER = re.compile(r"scaler|(^|_)amp($|_)|loss_scale|precision", re.IGNORECASE)
+_MODEL_STATE = re.compile(r"state_?dict|model_state|weights|(^|_)sd$")
+_MODEL_KEY = re.compile(
+    r"^(model|net|network|state_dict|weights|generator|discriminator|student|net_?[gd])(_state)?(_dict)?$"
+)
 _STATES = ("state_dict", "optim_state_dict", "full_optim_state_dict", "sharded_optim_state_dict")
 #: Frameworks that save all that they know of.
 _WHOLE = ("save_state", "register_for_checkpointing")
@@ -55,6 +60,15 @@ class _Saved:
     keeper: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Serves:
+    """A scaler and an optimizer that belong together, by the call at `site`."""
+
+    scaler: c.Path
+    optimizer: c.Path
+    site: int
+
+
 def check(ctx: Context) -> Iterable[Report]:
     """Report savings and loadings that leave the scaler of the optimizer out, and restored scalers thrown away."""
     model = ctx.model
@@ -62,7 +76,7 @@ def check(ctx: Context) -> Iterable[Report]:
         return
     held = objects_of(model)
     usage = usage_of(model, held)
-    steps = [use for use in usage.of("step") if use.call.args and usage.may_scale(use.scaler)]
+    steps = [serves for serves in _serving(held, usage) if usage.may_scale(serves.scaler)]
     if not steps or _is_bf16(ctx):
         return
     yield from _replaced(ctx, held, usage)
@@ -87,11 +101,11 @@ def check(ctx: Context) -> Iterable[Report]:
                 yield _lost(ctx, found, call, states)
 
 
-def _report(ctx: Context, use: Use, saved: _Saved) -> Report:
+def _report(ctx: Context, use: _Serves, saved: _Saved) -> Report:
     nodes = ctx.model.tree.nodes
     scaler, optimizer = written(use.scaler), written(saved.optimizer)
     trace: list[tuple[cst.CSTNode, str]] = [(nodes[site], text) for site, text in saved.trace]
-    trace.append((nodes[use.call.site], f"{scaler} scales for this optimizer"))
+    trace.append((nodes[use.site], f"{scaler} scales for this optimizer"))
     return Report(
         nodes[saved.site],
         f"{saved.text} `{optimizer}` and not {scaler}: a resumed run starts with the initial scale again",
@@ -101,7 +115,7 @@ def _report(ctx: Context, use: Use, saved: _Saved) -> Report:
     )
 
 
-def _lost(ctx: Context, use: Use, call: ir.Call, states: _States) -> Report:
+def _lost(ctx: Context, use: _Serves, call: ir.Call, states: _States) -> Report:
     nodes = ctx.model.tree.nodes
     scaler = written(use.scaler)
     return Report(
@@ -139,12 +153,14 @@ class _States:
                 self._note(scene, call)
         for scene in usage.scenes:
             for expr in walk.expressions(scene.function.body):
-                if isinstance(expr, (ir.Name, ir.Attr)) and last(expr) in ("__dict__", "Accelerator"):
+                is_dict = isinstance(expr, ir.Attr) and expr.attr == "__dict__" and self._is_self(expr.value)
+                if is_dict or (isinstance(expr, (ir.Name, ir.Attr)) and last(expr) == "Accelerator"):
                     self.unknown = True
 
     def _note(self, scene: Scene, call: ir.Call) -> None:
         name = last(call.func)
-        if name in _WHOLE or names(call.func) == ("builtins.vars",):
+        is_vars = names(call.func) == ("builtins.vars",)
+        if name in _WHOLE or (is_vars and any(self._is_self(arg.value) for arg in call.args)):
             self.unknown = True
         if name in ("state_dict", "load_state_dict") and isinstance(call.func, ir.Attr):
             self._state(scene, call, call.func.value, name == "state_dict")
@@ -161,6 +177,10 @@ class _States:
                     self._keepers.add(self._held.identity(path))
                 elif path[0].endswith(".self") and len(path) == 1:
                     self.unknown = True  # the whole object is saved
+
+    def _is_self(self, expr: ir.Expr) -> bool:
+        path = self._held.lift.path(expr)
+        return path is not None and len(path) == 1 and path[0].endswith(".self")
 
     def _state(self, scene: Scene, call: ir.Call, receiver: ir.Expr, is_saved: bool) -> None:
         path = self._held.lift.path(receiver)
@@ -226,15 +246,31 @@ def _is_optimizer(held: Held, path: c.Path) -> bool:
 # -- which scaler an optimizer has ---------------------------------------------------------------------------
 
 
-def _served(held: Held, scene: Scene, optimizer: c.Path, steps: list[Use]) -> Iterator[Use]:
+def _serving(held: Held, usage: Usage) -> Iterator[_Serves]:
+    """`scaler.step(optimizer)`, and functions of other files that are handed both."""
+    for use in usage.of("step"):
+        stepped = held.lift.path(use.call.args[0].value) if use.call.args else None
+        if stepped is not None:
+            yield _Serves(use.scaler, stepped, use.call.site)
+    for scene in usage.scenes:
+        for call, _ in scene.calls:
+            if held.callee(call, scene.function.owner) is not None or not _TRAINS.search(last(call.func)):
+                continue
+            given = [p for arg in call.args for p in held.handed(arg.value)]
+            scalers = [p for p in given if held.is_scaler(p)]
+            optimizers = [p for p in given if _is_optimizer(held, p)]
+            if len(scalers) == len(optimizers) == 1:
+                yield _Serves(scalers[0], optimizers[0], call.site)
+
+
+def _served(held: Held, scene: Scene, optimizer: c.Path, steps: list[_Serves]) -> Iterator[_Serves]:
     """The scaler that steps what is saved, where it is the same object or lives in the same place."""
     seen: set[c.Path] = set()
     for use in steps:
-        stepped = held.lift.path(use.call.args[0].value)
-        if stepped is None or held.identity(use.scaler) in seen:
+        if held.identity(use.scaler) in seen:
             continue
-        same = held.identity(stepped) == held.identity(optimizer)
-        if same or (_is_near(held, scene, use.scaler) and stepped[-1:] == optimizer[-1:]):
+        same = held.identity(use.optimizer) == held.identity(optimizer)
+        if same or (_is_near(held, scene, use.scaler) and use.optimizer[-1:] == optimizer[-1:]):
             seen.add(held.identity(use.scaler))
             yield use
 
@@ -278,9 +314,7 @@ def _checkpoints(held: Held, scene: Scene) -> Iterator[_Saved]:
             optimizers = [
                 (p, e) for e in exprs if (p := _receiver(held, e)) is not None and _is_optimizer(held, p)
             ]
-            others = any(
-                isinstance(e, ir.Call) and last(e.func) in _STATES and _is_model(held, e) for e in exprs
-            ) or any(isinstance(e, ir.Name) and _is_model_state(e.id) for e in exprs)
+            others = any(_is_of_model(held, e) for e in exprs)
             alone = bool(optimizers) and _is_state_itself(held, value)
             if not optimizers or not (others or (alone and _saves_model(held, scene))):
                 continue
@@ -364,8 +398,20 @@ def _is_model(held: Held, call: ir.Call) -> bool:
     return not (_is_optimizer(held, path) or _NO_MODEL.search(name) or held.is_scaler(path))
 
 
-def _is_model_state(name: str) -> bool:
-    return bool(re.search(r"state_?dict|model_state|weights|(^|_)sd$", name)) and "optim" not in name
+def _is_of_model(held: Held, expr: ir.Expr) -> bool:
+    """Whether a part of a checkpoint is a model: by what makes its state, by a variable's name or by its key."""
+    if isinstance(expr, ir.Call):
+        return last(expr.func) in _STATES and _is_model(held, expr)
+    if isinstance(expr, ir.Name):
+        return bool(_MODEL_STATE.search(expr.id)) and "optim" not in expr.id
+    if isinstance(expr, ir.Items) and expr.kind == "dict":
+        pairs = zip(expr.items[::2], expr.items[1::2], strict=False)
+        return any(
+            isinstance(key, ir.Const) and isinstance(key.value, str) and _MODEL_KEY.search(key.value)
+            for key, value in pairs
+            if not isinstance(value, ir.Const)
+        )
+    return False
 
 
 def _is_state_itself(held: Held, value: ir.Expr) -> bool:
@@ -397,8 +443,9 @@ def _is_handed_out(held: Held, scene: Scene, value: ir.Expr, site: int) -> bool:
     path = held.lift.path(value)
     if path is None:
         return False
+    made = max((d.place.site for d in scene.definitions.get(path, ()) if d.place.site < site), default=0)
     for call, place in scene.calls:
-        if place.site >= site:
+        if not made < place.site < site:
             continue
         is_own = _SAVES.search(last(call.func)) or any(n.startswith("builtins.") for n in names(call.func))
         if not is_own and any(held.lift.path(arg.value) == path for arg in call.args):
@@ -518,7 +565,9 @@ def _gets_scaler(held: Held, usage: Usage, keeper: c.Path) -> bool:
 # -- what is lost on loading ---------------------------------------------------------------------------------
 
 
-def _not_restored(held: Held, scene: Scene, call: ir.Call, steps: list[Use], states: _States) -> Use | None:
+def _not_restored(
+    held: Held, scene: Scene, call: ir.Call, steps: list[_Serves], states: _States
+) -> _Serves | None:
     """The scaler of an optimizer that is restored alone, although the scaler's state was saved."""
     if not states.saved or states.loads_scaler or states.registries or last(call.func) != "load_state_dict":
         return None
