@@ -24,32 +24,15 @@ def _may_be_scaled(ctx: Context, violation: Violation) -> bool:
     """Whether a function that makes the loss may have scaled it."""
     scales = _functions_that_scale(ctx)
     own = {violation.scaler, violation.scaler.rpartition(".")[2]} - {""}
-    for made in _makings(ctx, violation.site):
+    call = protocol.node(ctx, violation.site)
+    loss = call.func if isinstance(call, cst.Call) and _last(call.func) == "backward" else call
+    for made in protocol.makings(ctx, loss):
         for call in ctx.model.tree.within(made):
             if not isinstance(call, cst.Call):
                 continue
             if _last(call.func) in scales or any(ctx.model.tree.code(arg.value) in own for arg in call.args):
                 return True
     return False
-
-
-def _makings(ctx: Context, site: int) -> list[cst.CSTNode]:
-    """The loss of a backward, and what is assigned to the variables that it is made from in the same function."""
-    tree = ctx.model.tree
-    call = protocol.node(ctx, site)
-    first = call.func if isinstance(call, cst.Call) and _last(call.func) == "backward" else call
-    scope = ctx.model.names.scope_of(call)
-    found, seen = [first], {"backward"}
-    for made in found:
-        names = {part.value for part in tree.within(made) if isinstance(part, cst.Name)} - seen
-        seen |= names
-        for assign in tree.of_type(cst.Assign) if names else ():
-            if ctx.model.names.scope_of(assign) is scope and any(
-                isinstance(target.target, cst.Name) and target.target.value in names
-                for target in assign.targets
-            ):
-                found.append(assign.value)
-    return found
 
 
 def _functions_that_scale(ctx: Context) -> set[str]:

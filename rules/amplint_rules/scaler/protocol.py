@@ -150,6 +150,28 @@ def backwards(ctx: Context) -> list[int]:
     ]
 
 
+def makings(ctx: Context, first: cst.CSTNode) -> list[cst.CSTNode]:
+    """An expression, and what the variables that it is made from are assigned or run over in the same function."""
+    tree, names = ctx.model.tree, ctx.model.names
+    scope = names.scope_of(first)
+    pairs: list[tuple[cst.CSTNode, cst.CSTNode]] = [
+        *((target.target, made.value) for made in tree.of_type(cst.Assign) for target in made.targets),
+        *((loop.target, loop.iter) for loop in tree.of_type(cst.For)),
+        *((made.target, made.value) for made in tree.of_type(cst.AugAssign)),
+    ]
+    local = [(target, value) for target, value in pairs if names.scope_of(target) is scope]
+    found, seen = [first], {"self", "backward"}
+    for node_ in found:
+        used = _names(ctx, node_) - seen
+        seen |= used
+        found.extend(value for target, value in local if not used.isdisjoint(_names(ctx, target)))
+    return found
+
+
+def _names(ctx: Context, expr: cst.CSTNode) -> set[str]:
+    return {part.value for part in ctx.model.tree.within(expr) if isinstance(part, cst.Name)}
+
+
 def in_one_scope(ctx: Context, *sites: int) -> bool:
     """Whether names mean the same at all of these sites: they stand in one function."""
     return len({id(ctx.model.names.scope_of(node(ctx, site))) for site in sites}) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import libcst as cst
+
 from amplint.finding import Applicability, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
@@ -14,7 +16,24 @@ from amplint_rules.scaler import protocol
 def check(ctx: Context) -> Iterable[Report]:
     """Report each reading or change of scaled gradients; a change is an error, a reading a warning."""
     for report, violation in protocol.reported(ctx, "touch", _message, _fix):
-        yield protocol.with_severity(report, Severity.ERROR if _changes(violation) else Severity.WARNING)
+        if not (_changes(violation) and _grows_with_the_scale(ctx, violation)):
+            yield protocol.with_severity(report, Severity.ERROR if _changes(violation) else Severity.WARNING)
+
+
+def _grows_with_the_scale(ctx: Context, violation: Violation) -> bool:
+    """Whether what changes the gradients is itself multiplied by the scale, or made from kept gradients."""
+    tree = ctx.model.tree
+    whole = protocol.node(ctx, violation.site)
+    if isinstance(whole, cst.Call):
+        parts: list[cst.CSTNode] = [arg.value for arg in whole.args]
+    else:
+        parts = [whole.value] if isinstance(whole, (cst.Assign, cst.AugAssign)) else []
+    for part in parts:
+        for made in protocol.makings(ctx, part):
+            code = tree.code(made)
+            if "get_scale" in code or (made is not part and ".grad" in code and "_like(" not in code):
+                return True
+    return False
 
 
 def _changes(violation: Violation) -> bool:

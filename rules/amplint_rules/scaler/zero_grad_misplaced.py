@@ -13,11 +13,42 @@ from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
 from amplint_rules.scaler import protocol
 
+#: Names of the one module that is trained.
+_WHOLE = ("model", "net", "network", "module", "self")
+
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report zero_grad calls that throw away the gradients of the next step, and arms that lack theirs."""
-    yield from protocol.reports(ctx, "zero-grad", _message, _fix)
+    for report, violation in protocol.reported(ctx, "zero-grad", _message, _fix):
+        if _concerns(ctx, violation):
+            yield report
     yield from _missing(ctx)
+
+
+def _concerns(ctx: Context, violation: Violation) -> bool:
+    """Whether what is zeroed is the optimizer that steps, or the module that the loss was made by."""
+    tree = ctx.model.tree
+    zeroed = protocol.owner(ctx, violation.site)
+    if not zeroed or not violation.optimizer or zeroed == violation.optimizer:
+        return True
+    made = [
+        tree.code(assign.value)
+        for assign in tree.of_type(cst.Assign)
+        if any(tree.code(target.target) == violation.optimizer for target in assign.targets)
+        and ".parameters(" in tree.code(assign.value)
+    ]
+    if made:
+        return any(f"{zeroed}.parameters(" in code for code in made)
+    if zeroed.rpartition(".")[2] in _WHOLE:
+        return True
+    losses = [protocol.node(ctx, site) for site in protocol.backwards(ctx) if site < violation.site]
+    written = {
+        tree.code(part)
+        for loss in losses[-1:]
+        for value in protocol.makings(ctx, loss)
+        for part in tree.within(value)
+    }
+    return zeroed in written
 
 
 def _missing(ctx: Context) -> Iterable[Report]:
