@@ -524,13 +524,13 @@ class Automaton(Environment):
     def _bypass(self, node: p.Invoke, scaler: c.Path, optimizer: c.Path, phase: Phase, state: State) -> None:
         """A step of the optimizer itself where `scaler` scales."""
         sighting = self._record.at("bypass", node.site)
-        if phase.kind in ("unknown", "off"):
-            sighting.unknown |= phase.kind == "unknown"
-            sighting.fine |= phase.kind == "off"
-            return
         known = self._optimizers(scaler)
         if optimizer not in known and (known or PLAIN in state.scalers):
             sighting.fine = True
+            return
+        if phase.kind in ("unknown", "off"):
+            sighting.unknown |= phase.kind == "unknown"
+            sighting.fine |= phase.kind == "off"
             return
         spent = dict((*phase.earlier, *phase.spent))
         detail = ""

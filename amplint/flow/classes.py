@@ -97,6 +97,10 @@ class Classes:
         """Whether methods that this file does not show may do anything to the attributes."""
         return any(not base or not base[0].startswith(_INERT) for base in self.foreign(name))
 
+    def is_optimizer(self, name: str) -> bool:
+        """Whether this is an optimizer of torch."""
+        return any(base.startswith("torch.optim.") for bases in self.foreign(name) for base in bases)
+
     def is_lightning(self, name: str) -> bool:
         """Whether this is a LightningModule."""
         return any(candidate in LIGHTNING for base in self.foreign(name) for candidate in base)

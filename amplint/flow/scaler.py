@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -152,8 +152,24 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
         found.extend([verdict] if verdict is not None else [])
     verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
     own = [clip for clip in found if linked.is_own(clip.site) or linked.is_own(clip.backward)]
-    violations = [v for v in verdicts.of(recordings) if any(map(linked.is_own, v.sites))]
+    measured = _beside(own, programs)
+    violations = [
+        v
+        for v in verdicts.of(recordings)
+        if any(map(linked.is_own, v.sites)) and not (v.kind == "touch" and v.site in measured)
+    ]
     return ScalerAnalysis(tuple(own), tuple(violations), gave_up, linked)
+
+
+def _beside(clips: list[ClipBeforeUnscale], programs: Mapping[str, p.Program]) -> set[int]:
+    """Sites where a function measures the gradients that it clips: the clip is the mistake to tell."""
+    sites = {clip.site for clip in clips}
+    found: set[int] = set()
+    for program in programs.values():
+        inner = list(nodes(program))
+        if any(isinstance(node, p.Clip) and node.site in sites for node in inner):
+            found.update(node.site for node in inner if isinstance(node, p.Touch))
+    return found
 
 
 def _verdict(

@@ -9,7 +9,7 @@ from amplint.flow import protocol as p
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import nodes
 
-_PROTOCOL = ("step", "unscale_", "update", "scale")
+_PROTOCOL = ("step", "unscale_", "update")
 
 
 class Surroundings:
@@ -63,8 +63,6 @@ class Surroundings:
                     self._alternative.add(node.site)
 
     def _is_protocol(self, node: p.Node) -> bool:
-        if isinstance(node, p.Backward):
-            return bool(node.scalers)
         if not isinstance(node, p.Invoke) or node.receiver is None or node.method not in _PROTOCOL:
             return False
         return self._objects.is_scaler(node.receiver)

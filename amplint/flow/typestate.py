@@ -224,7 +224,7 @@ class Typestate(Automaton):
         scaler = self._scaler(node.receiver, state) if node.receiver is not None else None
         if scaler is not None and node.function is None:
             return Flow(self._method(node, scaler, state))
-        callees = self._callees(node, state, frame)
+        callees = [] if self._is_of_optimizer(node, state, frame) else self._callees(node, state, frame)
         if callees:
             return self._joined([self._inline(node, name, klass, state, frame) for name, klass in callees])
         if node.method == "zero_grad":
@@ -255,6 +255,13 @@ class Typestate(Automaton):
             called = classes.method(whole, "__call__") if whole is not None else None
             return [(called, whole)] if called is not None else []
         return []
+
+    def _is_of_optimizer(self, node: p.Invoke, state: State, frame: Frame) -> bool:
+        """Whether a method of an optimizer is called whose meaning is known, however it is written."""
+        if node.method not in ("step", "zero_grad") or node.receiver is None:
+            return False
+        klass = self._class_of(node.receiver, state, frame)
+        return klass is not None and self._objects.classes.is_optimizer(klass)
 
     def _class_of(self, path: c.Path, state: State, frame: Frame) -> str | None:
         if len(path) == 1 and path[0].endswith(".self"):
