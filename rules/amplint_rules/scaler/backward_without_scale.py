@@ -8,6 +8,7 @@ import libcst as cst
 
 from amplint.finding import Applicability, Edit, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
+from amplint.model.module import ModuleModel
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 from amplint_rules.scaler import protocol
@@ -22,22 +23,21 @@ def check(ctx: Context) -> Iterable[Report]:
 
 def _may_be_scaled(ctx: Context, violation: Violation) -> bool:
     """Whether a function that makes the loss may have scaled it."""
-    scales = _functions_that_scale(ctx)
-    own = {violation.scaler, violation.scaler.rpartition(".")[2]} - {""}
-    call = protocol.node(ctx, violation.site)
+    model, call = protocol.place(ctx, violation.site)
     loss = call.func if isinstance(call, cst.Call) and _last(call.func) == "backward" else call
-    for made in protocol.makings(ctx, loss):
-        for call in ctx.model.tree.within(made):
-            if not isinstance(call, cst.Call):
-                continue
-            if _last(call.func) in scales or any(ctx.model.tree.code(arg.value) in own for arg in call.args):
-                return True
-    return False
+    scales = _functions_that_scale(model)
+    own = {violation.scaler, violation.scaler.rpartition(".")[2]} - {""}
+    return any(
+        isinstance(part, cst.Call)
+        and (_last(part.func) in scales or any(model.tree.code(arg.value) in own for arg in part.args))
+        for made in protocol.makings(model, loss)
+        for part in model.tree.within(made)
+    )
 
 
-def _functions_that_scale(ctx: Context) -> set[str]:
-    """Names of functions and variables of this file in which something is called `scale`."""
-    tree = ctx.model.tree
+def _functions_that_scale(model: ModuleModel) -> set[str]:
+    """Names of functions and variables of a file in which something is called `scale`."""
+    tree = model.tree
     found = set()
     for scale in tree.of_type(cst.Attribute):
         if scale.attr.value != "scale":

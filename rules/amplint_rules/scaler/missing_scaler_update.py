@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import libcst as cst
 
-from amplint.finding import Applicability, Fix, FixKind, Severity
+from amplint.finding import Applicability, Confidence, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
+from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
 from amplint_rules.scaler import protocol
@@ -19,7 +21,52 @@ _NEVER = "update is never reached"
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report the last step that no update follows, on some path."""
-    return () if _updates_itself(ctx) else protocol.reports(ctx, "no-update", _message, _fix)
+    if _updates_itself(ctx):
+        return
+    for report, violation in protocol.reported(ctx, "no-update", _message, _fix):
+        surely = report.confidence is Confidence.LOW and _repeats_without(ctx, violation)
+        yield replace(report, confidence=Confidence.HIGH) if surely else report
+
+
+def _repeats_without(ctx: Context, violation: Violation) -> bool:
+    """Whether a loop takes this step in every round, and updates behind the loop or in some rounds only."""
+    sites = [violation.site, violation.shows_at or violation.site]
+    updates = protocol.calls_of(ctx, violation.scaler, "update")
+    if not all(map(is_own, sites)) or len(set(sites)) > 1 or len(updates) != 1:
+        return False
+    if _method(ctx, violation) != "step":
+        return False
+    tree = ctx.model.tree
+    if not protocol.in_one_scope(ctx, violation.site, updates[0]):
+        return False
+    loop = _loop_of(ctx, violation.site)
+    if loop is None or any(isinstance(p, (cst.Break, cst.Continue, cst.Return)) for p in tree.within(loop)):
+        return False
+    update, step = protocol.node(ctx, updates[0]), protocol.node(ctx, violation.site)
+    varies = {part.value for part in tree.within(loop.target) if isinstance(part, cst.Name)}
+    stepped = [made for arg in getattr(step, "args", ()) for made in protocol.makings(ctx.model, arg.value)]
+    if any(isinstance(p, cst.Name) and p.value in varies for made in stepped for p in tree.within(made)):
+        return False  # each round may step another optimizer
+    if not tree.inside(update, loop):
+        return True
+    return any(
+        isinstance(part, cst.Name) and part.value in varies
+        for outer in tree.ancestors(update)
+        if isinstance(outer, cst.If) and tree.inside(outer, loop)
+        for part in tree.within(outer.test)
+    )
+
+
+def _loop_of(ctx: Context, site: int) -> cst.For | None:
+    """The `for` whose every round runs the statement at `site` after a backward."""
+    tree = ctx.model.tree
+    for outer in tree.ancestors(protocol.statement(ctx, site)):
+        if isinstance(outer, cst.For):
+            runs = any(tree.inside(protocol.node(ctx, b), outer) for b in protocol.backwards(ctx))
+            return outer if runs else None
+        if isinstance(outer, (cst.If, cst.Try, cst.While, cst.FunctionDef, cst.Match)):
+            break
+    return None
 
 
 def _updates_itself(ctx: Context) -> bool:
@@ -46,9 +93,8 @@ def _message(ctx: Context, violation: Violation) -> str:
     scaler, optimizer = protocol.scaler_of(violation), protocol.optimizer_of(violation)
     call = f"{scaler}.{_method(ctx, violation)}"
     if _leaves(violation):
-        row = _row(ctx, violation)
         return (
-            f"{call} for {optimizer} is not followed by {scaler}.update() where line {row} leaves: "
+            f"{call} for {optimizer} is not followed by {scaler}.update() where {_row(ctx, violation)} leaves: "
             "the next unscale_ or step raises RuntimeError"
         )
     if protocol.calls_of(ctx, violation.scaler, "update"):
@@ -59,11 +105,12 @@ def _message(ctx: Context, violation: Violation) -> str:
     )
 
 
-def _row(ctx: Context, violation: Violation) -> int:
+def _row(ctx: Context, violation: Violation) -> str:
     """The row at which a path leaves without update."""
-    tree = ctx.model.tree
     site = next(site for site, text in violation.trace if text.startswith(_NEVER))
-    return ctx.model.source.position(tree.span(tree.nodes[site]).start).row
+    model, left = protocol.place(ctx, site)
+    where = "" if model is ctx.model else f"{model.filename}, "
+    return f"{where}line {model.source.position(model.tree.span(left).start).row}"
 
 
 def _method(ctx: Context, violation: Violation) -> str:

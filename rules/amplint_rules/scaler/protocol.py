@@ -9,10 +9,10 @@ from functools import partial
 import libcst as cst
 
 from amplint.finding import Fix, Note, Severity
-from amplint.flow.linked import Linked
 from amplint.flow.scaler import scaler_analysis
 from amplint.flow.verdicts import Violation
 from amplint.model.module import ModuleModel
+from amplint.model.units import is_own
 from amplint.rule import Context, Report
 from amplint_rules import statements
 
@@ -32,7 +32,7 @@ def reported(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterable
         site = own_site(violation.site, violation.entry)
         if site is None:
             continue
-        away = [s for s in (*violation.sites, violation.shows_at) if not Linked.is_own(s)]
+        away = [s for s in (*violation.sites, violation.shows_at) if not is_own(s)]
         report = Report(
             node(ctx, site),
             message(ctx, violation),
@@ -45,7 +45,7 @@ def reported(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterable
 
 def own_site(site: int, entry: int | None) -> int | None:
     """Where a mistake is reported: at its site, or at the call that leads to it in another file."""
-    return site if Linked.is_own(site) else entry
+    return site if is_own(site) else entry
 
 
 def in_another_file(ctx: Context, site: int) -> str:
@@ -65,7 +65,7 @@ def step(ctx: Context, site: int, text: str) -> tuple[cst.CSTNode, str] | Note:
 
 def place(ctx: Context, site: int) -> tuple[ModuleModel, cst.CSTNode]:
     """The module and the node at a site."""
-    if Linked.is_own(site):
+    if is_own(site):
         return ctx.model, ctx.model.tree.nodes[site]
     linked = scaler_analysis(ctx.model, ctx.project).linked
     assert linked is not None
@@ -150,9 +150,9 @@ def backwards(ctx: Context) -> list[int]:
     ]
 
 
-def makings(ctx: Context, first: cst.CSTNode) -> list[cst.CSTNode]:
+def makings(model: ModuleModel, first: cst.CSTNode) -> list[cst.CSTNode]:
     """An expression, and what the variables that it is made from are assigned or run over in the same function."""
-    tree, names = ctx.model.tree, ctx.model.names
+    tree, names = model.tree, model.names
     scope = names.scope_of(first)
     pairs: list[tuple[cst.CSTNode, cst.CSTNode]] = [
         *((target.target, made.value) for made in tree.of_type(cst.Assign) for target in made.targets),
@@ -162,14 +162,14 @@ def makings(ctx: Context, first: cst.CSTNode) -> list[cst.CSTNode]:
     local = [(target, value) for target, value in pairs if names.scope_of(target) is scope]
     found, seen = [first], {"self", "backward"}
     for node_ in found:
-        used = _names(ctx, node_) - seen
+        used = _names(model, node_) - seen
         seen |= used
-        found.extend(value for target, value in local if not used.isdisjoint(_names(ctx, target)))
+        found.extend(value for target, value in local if not used.isdisjoint(_names(model, target)))
     return found
 
 
-def _names(ctx: Context, expr: cst.CSTNode) -> set[str]:
-    return {part.value for part in ctx.model.tree.within(expr) if isinstance(part, cst.Name)}
+def _names(model: ModuleModel, expr: cst.CSTNode) -> set[str]:
+    return {part.value for part in model.tree.within(expr) if isinstance(part, cst.Name)}
 
 
 def in_one_scope(ctx: Context, *sites: int) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from amplint.finding import Applicability, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
+from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
 from amplint_rules.scaler import protocol
@@ -23,7 +24,12 @@ def check(ctx: Context) -> Iterable[Report]:
 def _has_a_loop_of_its_own(ctx: Context, violation: Violation) -> bool:
     """Whether the first update ends a round of an inner loop, as several steps of a critic do."""
     tree = ctx.model.tree
-    if violation.detail != "several" or not protocol.in_one_scope(ctx, violation.site, violation.shows_at):
+    sites = violation.site, violation.shows_at
+    if (
+        violation.detail != "several"
+        or not all(map(is_own, sites))
+        or not protocol.in_one_scope(ctx, violation.site, violation.shows_at)
+    ):
         return False
     later = protocol.node(ctx, violation.shows_at)
     return any(

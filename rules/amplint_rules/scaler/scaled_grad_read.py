@@ -22,15 +22,14 @@ def check(ctx: Context) -> Iterable[Report]:
 
 def _grows_with_the_scale(ctx: Context, violation: Violation) -> bool:
     """Whether what changes the gradients is itself multiplied by the scale, or made from kept gradients."""
-    tree = ctx.model.tree
-    whole = protocol.node(ctx, violation.site)
+    model, whole = protocol.place(ctx, violation.site)
     if isinstance(whole, cst.Call):
         parts: list[cst.CSTNode] = [arg.value for arg in whole.args]
     else:
         parts = [whole.value] if isinstance(whole, (cst.Assign, cst.AugAssign)) else []
     for part in parts:
-        for made in protocol.makings(ctx, part):
-            code = tree.code(made)
+        for made in protocol.makings(model, part):
+            code = model.tree.code(made)
             if "get_scale" in code or (made is not part and ".grad" in code and "_like(" not in code):
                 return True
     return False

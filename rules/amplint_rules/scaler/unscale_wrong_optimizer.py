@@ -23,9 +23,9 @@ _DECISION = "unscale_ and step must get the same object; which of the two is mea
 
 def _message(ctx: Context, violation: Violation) -> str:
     scaler, inner = protocol.scaler_of(violation), protocol.optimizer_of(violation)
-    step = protocol.node(ctx, violation.shows_at)
+    model, step = protocol.place(ctx, violation.shows_at)
     args = step.args if isinstance(step, cst.Call) else ()
-    outer = ctx.model.tree.code(args[0].value) if args else "the optimizer around it"
+    outer = model.tree.code(args[0].value) if args else "the optimizer around it"
     return (
         f"{scaler} keeps state by object: its step of {outer} knows nothing of unscale_({inner}) and divides the "
         "same gradients by the scale once more"

@@ -9,6 +9,7 @@ import libcst as cst
 
 from amplint.finding import Applicability, Confidence, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
+from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
 from amplint_rules.scaler import protocol
@@ -29,7 +30,7 @@ def _concerns(ctx: Context, violation: Violation) -> bool:
     """Whether what is zeroed is the optimizer that steps, or the module that the loss was made by."""
     tree = ctx.model.tree
     zeroed = protocol.owner(ctx, violation.site)
-    if not zeroed or not violation.optimizer or zeroed == violation.optimizer:
+    if not (zeroed and violation.optimizer and is_own(violation.site)) or zeroed == violation.optimizer:
         return True
     made = [
         tree.code(assign.value)
@@ -45,7 +46,7 @@ def _concerns(ctx: Context, violation: Violation) -> bool:
     written = {
         tree.code(part)
         for loss in losses[-1:]
-        for value in protocol.makings(ctx, loss)
+        for value in protocol.makings(ctx.model, loss)
         for part in tree.within(value)
     }
     return zeroed in written
