@@ -8,6 +8,7 @@ import libcst as cst
 
 from amplint.finding import Severity
 from amplint.flow.verdicts import Violation
+from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 from amplint_rules.scaler import protocol
@@ -23,9 +24,13 @@ _DECISION = "unscale_ and step must get the same object; which of the two is mea
 
 def _message(ctx: Context, violation: Violation) -> str:
     scaler, inner = protocol.scaler_of(violation), protocol.optimizer_of(violation)
-    model, step = protocol.place(ctx, violation.shows_at)
-    args = step.args if isinstance(step, cst.Call) else ()
-    outer = model.tree.code(args[0].value) if args else "the optimizer around it"
+    step = protocol.node(ctx, violation.shows_at)
+    outer = f"the optimizer around {inner}"
+    if all(map(is_own, (violation.site, violation.shows_at))) and protocol.in_one_scope(
+        ctx, violation.site, violation.shows_at
+    ):
+        args = step.args if isinstance(step, cst.Call) else ()
+        outer = ctx.model.tree.code(args[0].value) if args else outer
     return (
         f"{scaler} keeps state by object: its step of {outer} knows nothing of unscale_({inner}) and divides the "
         "same gradients by the scale once more"
