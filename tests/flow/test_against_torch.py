@@ -41,7 +41,7 @@ from functools import cache
 from textwrap import indent
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from amplint import check_source
@@ -440,6 +440,7 @@ def compare(code: str, comparison: Callable[[Case], str], examples: int) -> None
 
     @settings(
         max_examples=examples,
+        phases=(Phase.generate, Phase.shrink),
         derandomize=True,
         deadline=None,
         database=None,
