@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held, Placed
 from amplint.flow.lift import names
 from amplint.model import ir
-from amplint.model.module import ModuleModel
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
 
 #: Names of loss scalers, of frameworks that own one, and of optimizers that keep copies of the parameters.
 _OWNERS = re.compile(
     r"scaler|scale_backward|accelerate$|accelerator|deepspeed|lightning|fabric|apex|colossalai|megatron|fairscale"
-    r"|fairseq|horovod|amp_?handle|optim_?wrapper|mixed_?precision_?opt|fp16_?optim|master|manual_backward|ignite"
+    r"|fairseq|horovod|amp_?handle|optim_?wrapper|mixed_?precision_?opt|fp16_?optim|master_?(?:param|weight|grad|cop)|manual_backward|ignite"
     r"|catalyst|composer|mmengine|mmcv|oneflow|paddle|torchtnt|fastai",
     re.IGNORECASE,
 )
