@@ -29,6 +29,7 @@ from amplint.work import (
 
 if TYPE_CHECKING:
     from amplint.cache import Cache, Entry
+    from amplint.flow.explain import Explanation
     from amplint.project.link import Project
 
 __all__ = ["FileChange", "FixMode", "RunResult", "run", "run_text"]
@@ -114,6 +115,24 @@ def run_text(
     return result
 
 
+def explain_flow(
+    path: Path, row: int, paths: Sequence[Path], settings: Settings, *, cwd: Path
+) -> Explanation:
+    """What the analysis of the GradScaler protocol believes at a row of a file.
+
+    The files of `paths` are what the file's imports may mean. Raises `SourceError` when it cannot be read or parsed.
+    """
+    from amplint.discover import discover, display_name
+
+    name = display_name(path, cwd)
+    source = read_source(path, name)
+    found = discover([*paths, path], settings, cwd)
+    rules = select_rules(settings)
+    job = _Job(settings, rules, NO_FIX, 1, None)
+    project = job.link([_File(file, display_name(file, cwd)) for file in found.names], cwd)
+    return Checker(settings, rules, project).explain_flow(source, row)
+
+
 def _run_one(source: Source, settings: Settings, rules: Sequence[Rule], fix: FixMode) -> RunResult:
     job = _Job(settings, rules, fix, 1, None)
     file = _File(str(source.path or source.filename), source.filename, source)
@@ -169,12 +188,8 @@ class _Job:
         self, files: list[_File], progress: Callable[[int, int], None] | None, base: Path | None = None
     ) -> None:
         """All phases; names of files are relative to `base`."""
-        from amplint.project.link import ModuleIndex, Project
-
         self.result.files = len(files)
-        self._extract(files)
-        folder = "" if base is None else base.absolute().as_posix()
-        project = Project((ModuleIndex(file.name, file.imports, file.digest) for file in files), folder)
+        project = self.link(files, base)
         todo = []
         done = 0
         for file in files:
@@ -197,6 +212,14 @@ class _Job:
             self._take(file, outcome)
         if self._cache is not None:
             self._cache.save()
+
+    def link(self, files: list[_File], base: Path | None) -> Project:
+        """The first two phases."""
+        from amplint.project.link import ModuleIndex, Project
+
+        self._extract(files)
+        folder = "" if base is None else base.absolute().as_posix()
+        return Project((ModuleIndex(file.name, file.imports, file.digest) for file in files), folder)
 
     def finish(self) -> RunResult:
         """The result, in order."""

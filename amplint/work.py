@@ -15,6 +15,7 @@ from amplint.rule import Rule
 from amplint.source import Source, SourceError, read_source
 
 if TYPE_CHECKING:
+    from amplint.flow.explain import Explanation
     from amplint.model.module import ModuleModel
     from amplint.project.link import Project
     from amplint.syntax.syntax_error import SyntaxProblem
@@ -170,7 +171,7 @@ class Checker:
 
         asked = self._project.record()
         try:
-            model = self._model(source)
+            model = self.model(source)
             if isinstance(model, SyntaxProblem):
                 made = engine.syntax_finding(model, source, self._settings, self._rules)
             else:
@@ -185,6 +186,16 @@ class Checker:
             asked=asked,
         )
 
+    def explain_flow(self, source: Source, row: int) -> Explanation:
+        """What the analysis of the GradScaler protocol believes at a row; `SourceError` if it cannot be parsed."""
+        from amplint.flow.explain import explain
+        from amplint.syntax.syntax_error import SyntaxProblem
+
+        model = self.model(source)
+        if isinstance(model, SyntaxProblem):
+            raise SourceError(source.filename, f"cannot be parsed: {model.message}", model.position)
+        return explain(model, row, self._project)
+
     def _other(self, source: Source) -> ModuleModel | None:
         """The model of a file that the one at hand uses."""
         from amplint import engine
@@ -193,7 +204,8 @@ class Checker:
         found = engine.model_of(source, self._settings)
         return None if isinstance(found, SyntaxProblem) else found
 
-    def _model(self, source: Source) -> ModuleModel | SyntaxProblem:
+    def model(self, source: Source) -> ModuleModel | SyntaxProblem:
+        """The model of a file, or why it cannot be parsed."""
         from amplint import engine
 
         found = self._models.get(source.data)
@@ -236,9 +248,7 @@ class Checker:
         except SourceError as error:
             return error.message
         after = self.check(source)
-        models = [
-            m if isinstance(m, ModuleModel) else None for m in map(self._model, (before.source, source))
-        ]
+        models = [m if isinstance(m, ModuleModel) else None for m in map(self.model, (before.source, source))]
         problem = objection(models[0], models[1], before.findings, after.findings, fixed)
         if problem is None:
             known = {error.code for error in before.internal_errors}

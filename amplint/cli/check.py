@@ -107,6 +107,11 @@ _OTHERS = (
         metavar="DIR",
         help="Mark the findings that a run confirmed: DIR is that of `amplint run --record DIR`.",
     ),
+    click.Option(
+        ["--explain-flow"],
+        metavar="FILE:LINE",
+        help="Say what the analysis of the GradScaler protocol believes there, and do no more.",
+    ),
     click.Option(["-q", "--quiet"], is_flag=True, help="Findings only: no summary, no progress bar."),
 )
 
@@ -130,6 +135,7 @@ class _Options:
     no_cache: bool
     stdin_filename: str | None
     with_record: str | None
+    explain_flow: str | None
     quiet: bool
 
     @property
@@ -172,6 +178,11 @@ def _run(paths: tuple[str, ...], always_fix: bool, **values: Any) -> None:
         return
     if options.show_files:
         click.get_current_context().exit(_show_files([Path(path) for path in paths], settings, options))
+    if options.explain_flow is not None:
+        from amplint.cli.explain_flow import explain_flow
+
+        emit(explain_flow(options.explain_flow, [Path(path) for path in paths if path != "-"], settings))
+        return
     stdin = _read_stdin(options) if paths == ("-",) else None
     result = _checked([Path(path) for path in paths], settings, options, stdin)
     if options.diff:

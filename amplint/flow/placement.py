@@ -143,9 +143,9 @@ def _assigned(stmt: ir.Stmt) -> Iterator[tuple[ir.Expr, ir.Expr | None, bool]]:
     elif isinstance(stmt, ir.For):
         yield from _unpacked(stmt.target, ir.Star(stmt.iterable, stmt.iterable.site))
     elif isinstance(stmt, ir.With):
-        for context, target in stmt.items:
-            if target is not None:
-                yield target, context, False
+        for context, bound in stmt.items:
+            if bound is not None:
+                yield bound, context, False
     for whole in walk.own(stmt):
         for expr in walk.inside(whole):
             if isinstance(expr, ir.Walrus):

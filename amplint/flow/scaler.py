@@ -13,7 +13,6 @@ from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.entries import Entries
 from amplint.flow.gradients import may_clip
-from amplint.flow.linked import Elsewhere, Linked, is_elsewhere
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.sightings import ClipRecord, Recording
@@ -23,8 +22,10 @@ from amplint.flow.surroundings import Surroundings
 from amplint.flow.typestate import GaveUp, Typestate
 from amplint.flow.verdicts import Verdicts, Violation, written
 from amplint.model import ir
+from amplint.model.units import is_elsewhere, is_own
 
 if TYPE_CHECKING:
+    from amplint.model.linked import Elsewhere, Linked
     from amplint.model.module import ModuleModel
 
 
@@ -111,11 +112,27 @@ def scaler_analysis(model: ModuleModel, elsewhere: Elsewhere | None = None) -> S
     return found
 
 
-def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAnalysis:
-    """Slice every function of the file, and of what it uses, and run the protocol from each of the file's own."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A file that is ready to be run: its programs, and from where."""
+
+    linked: Linked
+    objects: Objects
+    #: Programs as sliced, and with what matters only.
+    whole: dict[str, p.Program]
+    programs: dict[str, p.Program]
+    pruner: Pruner
+    typestate: Typestate
+    roots: list[str]
+
+
+def prepare(model: ModuleModel, elsewhere: Elsewhere | None = None) -> Prepared | None:
+    """Slice every function of the file and of what it uses; None where no scaler can be concerned."""
     text = model.source.text
     if not _SCALES.search(text) or not may_scale(set(_IDENTIFIER.findall(text))):
-        return ScalerAnalysis()
+        return None
+    from amplint.model.linked import Linked  # loads LibCST, which the gate does without
+
     linked = Linked(model, elsewhere)
     objects = Objects(linked)
     slicer = Slicer(objects)
@@ -124,14 +141,24 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
     acting = pruner.scaling | pruner.stepping
     roots = [name for name in objects.functions if name in acting and not is_elsewhere(name)]
     if not roots:
-        return ScalerAnalysis()
+        return None
     programs = pruner.result()
     typestate = Typestate(objects, programs, pruner.matters)
+    return Prepared(linked, objects, whole, programs, pruner, typestate, roots)
+
+
+def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAnalysis:
+    """Run the protocol from each function of the file, and judge what is seen."""
+    prepared = prepare(model, elsewhere)
+    if prepared is None:
+        return ScalerAnalysis()
+    linked, objects, pruner = prepared.linked, prepared.objects, prepared.pruner
+    whole, programs = prepared.whole, prepared.programs
     recordings: dict[str, Recording] = {}
     gave_up = 0
-    for root in roots:
+    for root in prepared.roots:
         try:
-            recordings[root] = typestate.run(root)
+            recordings[root] = prepared.typestate.run(root)
         except GaveUp:
             gave_up += 1
     half = any(FRAMEWORK in clip.scaled for r in recordings.values() for clip in r.clips.values())
@@ -151,12 +178,12 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
             verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
         found.extend([verdict] if verdict is not None else [])
     verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
-    own = [clip for clip in found if linked.is_own(clip.site) or linked.is_own(clip.backward)]
+    own = [clip for clip in found if is_own(clip.site) or is_own(clip.backward)]
     measured = _beside(own, programs)
     violations = [
         v
         for v in verdicts.of(recordings)
-        if any(map(linked.is_own, v.sites)) and not (v.kind == "touch" and v.site in measured)
+        if any(map(is_own, v.sites)) and not (v.kind == "touch" and v.site in measured)
     ]
     return ScalerAnalysis(tuple(own), tuple(violations), gave_up, linked)
 

@@ -10,11 +10,11 @@ from operator import is_not
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.automaton import Automaton, Frame
-from amplint.flow.linked import is_elsewhere
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import runs_hooks
 from amplint.flow.sightings import Recording
 from amplint.flow.state import FRAMEWORK, State, Values, descaled, merge, rarest, without
+from amplint.model.units import is_elsewhere
 
 #: States of one point of a program; past this assumptions are dropped.
 _MOST_STATES = 64
@@ -52,6 +52,9 @@ class Typestate(Automaton):
         self._programs = programs
         self._matters = matters
         self._steps = 0
+        #: Sites at which states are to be kept, and those of the last run.
+        self.watched: frozenset[int] = frozenset()
+        self.seen: dict[int, list[State]] = {}
 
     def run(self, root: str) -> Recording:
         """Run one function with all scalers idle at its entry.
@@ -63,6 +66,7 @@ class Typestate(Automaton):
         for _ in range(2):
             self._restart(known)
             self._steps = 0
+            self.seen = {}
             self._uses = {}
             self._dropped = set()
             self._forgetful = False
@@ -86,6 +90,8 @@ class Typestate(Automaton):
             self._steps += len(flow.normal)
             if self._steps > _MOST_STEPS:
                 raise GaveUp
+            if node.site in self.watched:
+                self.seen.setdefault(node.site, []).extend(flow.normal)
             step = self._node(node, flow.normal, frame)
             changed = len(step.normal) != len(flow.normal) or any(map(is_not, step.normal, flow.normal))
             flow.normal = self._bounded(step.normal) if changed else step.normal

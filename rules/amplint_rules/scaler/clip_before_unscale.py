@@ -8,8 +8,8 @@ from functools import partial
 import libcst as cst
 
 from amplint.finding import Applicability, Confidence, Fix, FixKind, Note, Severity
-from amplint.flow.linked import Linked
 from amplint.flow.scaler import ClipBeforeUnscale, scaler_analysis
+from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
 from amplint_rules import shapes, statements
@@ -47,12 +47,10 @@ def _checked_fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBefo
     """The fix, where all that it depends on stands in this file."""
     sites = [clip.site, clip.backward, *clip.steps, *clip.late_unscales]
     sites.extend([clip.repair.site] if clip.repair.site is not None else [])
-    away = next((site for site in sites if not Linked.is_own(site)), None)
+    away = next((site for site in sites if not is_own(site)), None)
     if away is not None:
         return protocol.in_another_file(ctx, away)
-    return _fix(
-        ctx, clip, [c for c in found if all(map(Linked.is_own, (c.site, *c.steps, *c.late_unscales)))]
-    )
+    return _fix(ctx, clip, [c for c in found if all(map(is_own, (c.site, *c.steps, *c.late_unscales)))])
 
 
 def _message(ctx: Context, clip: ClipBeforeUnscale) -> str:

@@ -1,8 +1,4 @@
-"""One module together with the parts of others that it uses, under names that keep them apart.
-
-Sites of the module itself are those of its own tree. Every other module is a unit with a number; its sites begin at
-a multiple of `_UNIT`, and its definitions are called `<2>.NativeScaler.__call__`.
-"""
+"""One module together with the parts of others that it uses, under names that keep them apart (see `units`)."""
 
 from __future__ import annotations
 
@@ -17,13 +13,13 @@ import libcst as cst
 from amplint.model import ir
 from amplint.model.lower import Lowering
 from amplint.model.module import ModuleModel
+from amplint.model.units import UNIT
 
 if TYPE_CHECKING:
     from amplint.source import Source
 
-_UNIT = 10_000_000
 #: Other modules that one module is looked at together with, at most, and what one of them may hold.
-_MOST_UNITS = 8
+_MOSTUNITS = 8
 _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
 #: What a definition elsewhere must contain to be worth looking at.
@@ -65,15 +61,10 @@ class Linked:
         self.classes: Mapping[str, ir.Class] = {}
         self._lower()
 
-    @staticmethod
-    def is_own(site: int) -> bool:
-        """Whether a site is in the module itself."""
-        return site < _UNIT
-
     def place(self, site: int) -> tuple[ModuleModel, cst.CSTNode]:
         """The module and the node that a site denotes."""
-        unit = self._units[site // _UNIT]
-        return unit.model, unit.model.tree.nodes[site % _UNIT]
+        unit = self._units[site // UNIT]
+        return unit.model, unit.model.tree.nodes[site % UNIT]
 
     # -- lowering -------------------------------------------------------------------------------------------
 
@@ -124,14 +115,14 @@ class Linked:
         source = self._elsewhere.source(filename)
         if (
             source is None
-            or len(self._units) > _MOST_UNITS
+            or len(self._units) > _MOSTUNITS
             or len(source.text) > _LARGEST
             or not _MATTERS.search(definition_text(source.text, qualname.partition(".")[0]))
         ):
             return None
         model = self._elsewhere.model(filename)
         number = len(self._units)
-        unit = _Unit(model, f"<{number}>.", number * _UNIT) if model is not None else None
+        unit = _Unit(model, f"<{number}>.", number * UNIT) if model is not None else None
         self._by_file[filename] = unit
         if unit is not None:
             self._units.append(unit)
@@ -145,8 +136,3 @@ def definition_text(text: str, name: str) -> str:
         return ""
     end = re.compile(r"^[^\s#)\]}]", re.MULTILINE).search(text, text.find("\n", start.end()) + 1)
     return text[start.start() : end.start() if end is not None else len(text)]
-
-
-def is_elsewhere(qualname: str) -> bool:
-    """Whether a function belongs to one of the other modules."""
-    return qualname.startswith("<")
