@@ -89,11 +89,15 @@ class Automaton(Environment):
                 mistake = Mistake(kind, call.site, scaler, call.optimizer, tuple(trace))
                 self._record.saw(mistake, call.site, is_certain=call.left is not None)
 
-    def _leave_block(self, state: State, site: int) -> State:
-        """Execution leaves a block by return, break or continue."""
+    def _leave_block(self, state: State, node: p.Exit) -> State:
+        """Execution leaves a block by return, break or continue; what accumulates has still to step."""
+
+        def is_left(call: Called) -> bool:
+            return call.left is None and not call.is_past and (call.method == "step" or not node.accumulates)
+
         for scaler, phase in state.scalers.items():
-            if any(_can_leave(call) for call in phase.calls):
-                calls = tuple(replace(q, left=site) if _can_leave(q) else q for q in phase.calls)
+            if any(map(is_left, phase.calls)):
+                calls = tuple(replace(q, left=node.site) if is_left(q) else q for q in phase.calls)
                 state = state.with_phase(scaler, replace(phase, calls=calls))
         return state
 
@@ -203,11 +207,13 @@ class Automaton(Environment):
                 concerned = owners or known
                 if PLAIN in state.scalers and not owners:
                     concerned = ()
-            if concerned and all(o in spent for o in concerned) and node.site not in phase.after:
+            if concerned and all(o in spent for o in concerned):
+                if node.site in phase.after:
+                    continue
                 state = state.with_phase(scaler, replace(phase, after=(*phase.after, node.site)))
             else:
                 self._record.at("clip-after-step", node.site).fine = True
-        if not any(phase.spent for phase in state.scalers.values()):
+        if any(phase.kind in ("scaled", "plain") and not phase.spent for phase in state.scalers.values()):
             self._record.at("clip-after-step", node.site).fine = True
         return state
 
@@ -478,7 +484,7 @@ class Automaton(Environment):
             self._record.saw(Mistake("update-without-step", node.site, scaler, None, trace), node.site)
             return
         self._record.at("update-without-step", node.site).fine = True
-        if phase.updated is None or phase.updated[0] == node.site:
+        if phase.updated is None:
             return
         first, optimizers = phase.updated
         trace = ((first, "updated here"), (node.site, "and again here, in one iteration"))
@@ -588,8 +594,3 @@ class Automaton(Environment):
 def _is_element(path: c.Path) -> bool:
     """Whether `path` stands for several objects, one at a time."""
     return "[]" in path
-
-
-def _can_leave(call: Called) -> bool:
-    """Whether leaving the block now leaves the call without what should have followed it."""
-    return call.left is None and not call.is_past

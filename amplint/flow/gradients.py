@@ -29,6 +29,7 @@ _SHARDED = (
 _INFINITE = ("math.inf", "torch.inf", "numpy.inf", "numpy.Inf", "torch.math.inf")
 _BOUNDS = frozenset({"clamp_", "clip_"})
 _PURE_BOUNDS = ("torch.clamp", "torch.clip", "torch.clamp_", "torch.clip_")
+_TOGETHER = ("torch._foreach_mul_", "torch._foreach_div_")
 _CLIPPER_NAMES = frozenset({*(name.rpartition(".")[2] for name in CLIPPERS), *_TIMM})
 _BOUND_NAMES = frozenset({"clamp", "clip", *_BOUNDS})
 
@@ -163,6 +164,8 @@ class Derived:
         """Whether the call multiplies or divides a gradient by something made from the loss scale."""
         if not isinstance(expr, ir.Call) or not isinstance(expr.func, ir.Attr):
             return False
+        if any(name in _TOGETHER for name in names(expr.func)):
+            return any(self.from_scale(arg.value) for arg in expr.args[1:])
         if expr.func.attr not in ("mul_", "div_") or gradient_of(expr.func.value) is None:
             return False
         return bool(expr.args) and self.from_scale(expr.args[0].value)

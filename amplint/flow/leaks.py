@@ -13,7 +13,7 @@ from amplint.flow.objects import Objects, backward_losses
 from amplint.model import ir
 
 _SHOWS = re.compile(
-    r"^(print|log|info|debug|warning|write|append)$|add_scalar|set_(postfix|description)|^log_|_log$|^update$"
+    r"^(print|log|info|debug|warning|write|append|min|max)$|add_scalar|set_(postfix|description)|^log_|_log$|^update$"
 )
 _KEEPS = ("detach", "item", "cpu", "float", "mean", "sum", "clone", "numpy", "tolist", "data")
 _SCALE = ("get_scale", "_scale", "_get_scale_async")
@@ -80,6 +80,14 @@ class Leaks:
         target = self._objects.lift.path(stmt.target)
         if losses and target not in self._backward and target not in self._scaled:
             yield p.Leak(losses, (), "added up", stmt.site)
+
+    def compared(self, test: ir.Expr) -> Iterator[p.Leak]:
+        """`if loss < 0.1`."""
+        for expr in walk.inside(test) if self._scaled else ():
+            if isinstance(expr, ir.Compare) and expr.op in ("<", ">", "<=", ">="):
+                losses = (*self._losses(expr.left), *self._losses(expr.right))
+                if losses:
+                    yield p.Leak(losses, (), "compared", expr.site)
 
     def shown(self, call: ir.Call) -> Iterator[p.Leak]:
         """`log(loss)`, `losses.append(loss.item())`."""

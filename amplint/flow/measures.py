@@ -46,6 +46,14 @@ _CHANGES = frozenset(
 _TOTALS = ("torch.nn.utils.get_total_norm", "torch.nn.utils.clip_grad.get_total_norm")
 
 
+def _lists_of_gradients(body: ir.Block) -> Iterator[tuple[str, str | None]]:
+    """The variables of a function that are assigned `[p.grad for p in ..]`."""
+    for stmt in walk.statements(body):
+        value = stmt.value if isinstance(stmt, ir.Assign) else None
+        if isinstance(value, ir.Comprehension) and gradient_of(value.element[0]) is not None:
+            yield from ((t.id, t.scope) for t in _targets(stmt))
+
+
 def asks_for_finite(test: ir.Expr) -> bool:
     """Whether a test asks if numbers are finite."""
     for expr in walk.inside(test):
@@ -65,6 +73,8 @@ class Measures:
         """`helpers`: qualified names of functions that return a measurement of what they are handed."""
         self._helpers = helpers
         self._held: dict[tuple[str, str | None], Sites] = {}
+        #: Variables that hold lists of gradients.
+        self._gradients = set(_lists_of_gradients(body))
         #: Call -> whose gradients it measures (None: not known); all of them, shown or not.
         self.owners: dict[int, ir.Expr | None] = {}
         self._fill(body)
@@ -128,6 +138,8 @@ class Measures:
                 owner = gradient_of(expr)
                 if owner is not None:
                     return (owner,)
+                if isinstance(expr, ir.Name) and (expr.id, expr.scope) in self._gradients:
+                    return (None,)
         return None
 
     def _sites(self, expr: ir.Expr) -> Sites:

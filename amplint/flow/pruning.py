@@ -15,7 +15,7 @@ from amplint.flow.objects import Objects, value_paths
 _LONGEST = 8
 #: Calls that may run functions registered elsewhere.
 _HOOK = re.compile(r"hook|callback|event|handler|(^|_)(fire|emit|notify|dispatch|trigger)")
-_OPTIMIZER = re.compile(r"opt(im|$|_|\d|[A-Z])", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"opts?(im|$|_|\d|[A-Z])", re.IGNORECASE)
 
 
 def _inner(node: p.Node) -> tuple[p.Program, ...]:
@@ -354,7 +354,8 @@ def runs_hooks(node: p.Invoke) -> bool:
 
 def looks_like_optimizer(objects: Objects, path: c.Path) -> bool:
     """Whether `path` was made with parameters, or is named as optimizers are."""
-    return objects.owned(path) is not None or _OPTIMIZER.search(path[-1].rpartition(":")[2]) is not None
+    named = next((part for part in reversed(path) if not part.startswith("[")), "")
+    return objects.owned(path) is not None or _OPTIMIZER.search(named.rpartition(":")[2]) is not None
 
 
 def _read(node: p.Node, called: bool) -> Iterator[c.Path]:

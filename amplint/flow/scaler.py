@@ -180,12 +180,26 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
     verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
     own = [clip for clip in found if is_own(clip.site) or is_own(clip.backward)]
     measured = _beside(own, programs)
-    violations = [
-        v
-        for v in verdicts.of(recordings)
-        if any(map(is_own, v.sites)) and not (v.kind == "touch" and v.site in measured)
-    ]
+    violations = [v for v in verdicts.of(recordings) if not (v.kind == "touch" and v.site in measured)]
+    if any(not any(map(is_own, v.sites)) for v in violations):
+        theirs = _of_others(prepared, verdicts)
+        violations = [
+            v for v in violations if any(map(is_own, v.sites)) or (v.entry and (v.kind, v.site) not in theirs)
+        ]
     return ScalerAnalysis(tuple(own), tuple(violations), gave_up, linked)
+
+
+def _of_others(prepared: Prepared, verdicts: Verdicts) -> set[tuple[str, int]]:
+    """What shows in the other files without this one, and so is theirs to report."""
+    recordings: dict[str, Recording] = {}
+    acting = prepared.pruner.scaling | prepared.pruner.stepping
+    for root in prepared.objects.functions:
+        if root in acting and is_elsewhere(root):
+            try:
+                recordings[root] = prepared.typestate.run(root)
+            except GaveUp:
+                continue
+    return {(violation.kind, violation.site) for violation in verdicts.of(recordings)}
 
 
 def _beside(clips: list[ClipBeforeUnscale], programs: Mapping[str, p.Program]) -> set[int]:

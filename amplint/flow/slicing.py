@@ -78,6 +78,7 @@ class Slicer:
             yield from self._events(stmt.value)
         elif isinstance(stmt, ir.If):
             yield from self._events(stmt.test)
+            yield from self._leaks.compared(stmt.test)
             test = self._lift.formula(stmt.test)
             self._checks += asks_for_finite(stmt.test)
             self._windows += _asks_for_window(stmt.test)

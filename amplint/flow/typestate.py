@@ -124,9 +124,9 @@ class Typestate(Automaton):
         if isinstance(node, p.Choice):
             return self._joined([self._run(arm, states, frame) for arm in node.arms])
         if isinstance(node, p.Exit):
-            if node.kind == "raise" or node.accumulates:
+            if node.kind == "raise":
                 return Flow([], {node.kind: states})
-            left = [self._leave_block(state, node.site) for state in states]
+            left = [self._leave_block(state, node) for state in states]
             return Flow([], {node.kind: left})
         if isinstance(node, p.Invoke):
             return self._joined([self._invoke(node, state, frame) for state in states])

@@ -23,7 +23,9 @@ _MOSTUNITS = 8
 _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
 #: What a definition elsewhere must contain to be worth looking at.
-_MATTERS = re.compile(r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|\.backward\s*\(")
+_MATTERS = re.compile(
+    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|\.backward\s*\(|zero_grad"
+)
 
 
 class Elsewhere(Protocol):

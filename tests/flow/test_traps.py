@@ -1727,14 +1727,13 @@ def step(model, optimizer, scaler, loss, bound):
 }
 
 
-@pytest.mark.xfail(strict=True, reason="a scaler that may be disabled makes a clip after its step look right")
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in LATE.items()])
 def test_late_clip_is_found_where_the_scaler_is_handed_in(text: str) -> None:
     assert found(text) == marked(text)
 
 
-#: Mistakes that the analysis of the flow does not see yet.
-MISSED = {
+#: More ways to write the mistakes.
+SPELLINGS = {
     "norms of gradients in a list": """
 def step(model, optimizer, scaler, loss):
     optimizer.zero_grad()
@@ -1819,14 +1818,28 @@ def step(model, optimizer, batches, crit):
 }
 
 
-@pytest.mark.xfail(strict=True, reason="the analysis does not see this spelling of the mistake")
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in MISSED.items()])
+#: Those among them that the analysis does not see yet.
+UNSEEN = (
+    "plain steps of several optimizers",
+    "a norm of a method",
+    "the scaled loss goes to a scheduler",
+    "gradients are set to None before the step",
+)
+_UNSEEN = pytest.mark.xfail(strict=True, reason="the analysis does not see this spelling of the mistake")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=name, marks=[_UNSEEN] if name in UNSEEN else [])
+        for name, text in SPELLINGS.items()
+    ],
+)
 def test_other_spellings_are_found(text: str) -> None:
     found_here = found(text)
     assert set(marked(text)) <= set(found_here)
 
 
-@pytest.mark.xfail(strict=True, reason="torch._foreach_div_ by the scale is not taken for unscaling")
 def test_gradients_that_are_divided_by_the_scale_all_at_once() -> None:
     text = """
 def step(params, optimizer, scaler, loss):
@@ -1838,7 +1851,6 @@ def step(params, optimizer, scaler, loss):
     assert found(text) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a test of the remainder before continue is taken for accumulation")
 def test_a_continue_between_step_and_update() -> None:
     text = """
 def train(model, loader, optimizer, criterion):
