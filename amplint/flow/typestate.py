@@ -182,9 +182,7 @@ class Typestate(Automaton):
                 raise GaveUp
             seen.update(head.key for head in fresh)
             entered = fresh
-            if node.test is None:
-                behind.extend(fresh if turn else ())  # a loop over batches or parameters has some
-            else:
+            if node.test is not None:
                 tests = self._run(node.start, fresh, frame).normal
                 behind.extend(s for head in tests for s in self._assume(node.test, False, head))
                 entered = [s for head in tests for s in self._assume(node.test, True, head)]
@@ -192,6 +190,8 @@ class Typestate(Automaton):
             flow = self._run(program, self._bounded(self._next_round(entered)), frame)
             broken.extend(flow.exits.pop("break", ()))
             heads = self._bounded([*flow.normal, *flow.exits.pop("continue", ())])
+            if node.test is None:  # a loop over batches or parameters has some
+                behind.extend(heads)
             for kind, left in flow.exits.items():
                 result.leave(kind, left)
         last = self._run(node.orelse, self._bounded(behind), frame)

@@ -287,3 +287,20 @@ def test_match_statement_takes_every_arm() -> None:
                 loss.backward()
     """
     assert len(clips(body)) == 1
+
+
+def test_a_loop_that_changes_nothing_ends() -> None:
+    body = """
+    def step(model, optimizer, scaler, loss, names):
+        for name in names:
+            scaler.load_state_dict(name)
+        scaler.scale(loss).backward()
+        for name in names:
+            if name in names:
+                continue
+            scaler.load_state_dict(name)
+        clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    """
+    assert len(clips(body)) == 1
