@@ -144,14 +144,14 @@ def _used(scene: Scene, taken: ir.Call) -> tuple[int, str, Confidence] | None:
                     plain = _without_scale(loss)
                     if plain is not taken and carries(plain) and not is_clean(plain):
                         return expr.site, "the penalty is part of this loss", Confidence.HIGH
-        if isinstance(stmt, ir.Return) and stmt.value is not None:
-            if carries(stmt.value) and not is_clean(stmt.value) and _computes(scene, stmt.value, tainted):
-                return stmt.site, "the penalty is returned", Confidence.MEDIUM
-        value = stmt.value if isinstance(stmt, (ir.Assign, ir.AugAssign)) else None
-        if value is None:
-            if isinstance(stmt, ir.For) and carries(stmt.iterable):
-                tainted.update(p for e in walk.inside(stmt.target) if (p := lift.path(e)) is not None)
+        result = stmt.value if isinstance(stmt, ir.Return) else None
+        if result is not None and carries(result) and not is_clean(result) and _computes(scene, result):
+            return stmt.site, "the penalty is returned", Confidence.MEDIUM
+        if isinstance(stmt, ir.For) and carries(stmt.iterable):
+            tainted.update(p for e in walk.inside(stmt.target) if (p := lift.path(e)) is not None)
+        if not isinstance(stmt, (ir.Assign, ir.AugAssign)) or stmt.value is None:
             continue
+        value = stmt.value
         targets = stmt.targets if isinstance(stmt, ir.Assign) else (stmt.target,)
         paths = {p for t in targets for e in walk.inside(t) if (p := lift.path(e)) is not None}
         if carries(value):
@@ -190,7 +190,7 @@ def _scales(scene: Scene) -> set[c.Path]:
     return found
 
 
-def _computes(scene: Scene, value: ir.Expr, tainted: set[c.Path]) -> bool:
+def _computes(scene: Scene, value: ir.Expr) -> bool:
     """Whether a value is computed from the gradients, rather than being them."""
     if scene.held.lift.path(value) is None:
         return True

@@ -21,8 +21,7 @@ from amplint_rules import shapes
 _CHECKS = ("isnan", "isinf", "isfinite")
 #: Whatever is called so makes the ranks agree, or may.
 _AGREES = re.compile(
-    r"reduce|gather|broadcast|sync|barrier|all_|collective|allgather|any_rank|across|consensus|world|vote|"
-    r"mean_loss|global",
+    r"reduce|gather|broadcast|barrier|synchron|sync_|_sync|collective|consensus|any_rank|across|vote",
     re.IGNORECASE,
 )
 _DISTRIBUTED = (
@@ -34,8 +33,9 @@ _DISTRIBUTED = (
     "deepspeed",
     "fairscale",
 )
+_ENDS = ("exit", "_exit", "abort", "set_trace", "breakpoint", "quit", "kill")
 _STRATEGIES = re.compile(r"^(ddp|fsdp)", re.IGNORECASE)
-_REASON = "make the ranks agree first (all_reduce the flag with MAX), or leave the skip to the scaler: which, is a choice"
+_REASON = "make the ranks agree first (all_reduce the flag with MAX), or leave the skip to the scaler: that is a choice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Skip:
 def check(ctx: Context) -> Iterable[Report]:
     """Report each test of a rank's own loss that leaves out a backward."""
     held = objects_of(ctx.model)
-    nodes, code = ctx.model.tree.nodes, ctx.model.tree.code
+    nodes = ctx.model.tree.nodes
     distributed = _distributed(ctx, held)
     for scene in usage_of(ctx.model, held).scenes:
         reported: set[int] = set()
@@ -88,9 +88,9 @@ def _distributed(ctx: Context, held: Held) -> int | None:
             return placed.call.site
         for arg in placed.call.args:
             value = arg.value
-            if arg.keyword == "strategy" and isinstance(value, ir.Const) and isinstance(value.value, str):
-                if _STRATEGIES.search(value.value):
-                    return value.site
+            written = value.value if isinstance(value, ir.Const) and arg.keyword == "strategy" else None
+            if isinstance(written, str) and _STRATEGIES.search(written):
+                return value.site
     return None
 
 
@@ -216,15 +216,15 @@ def _agree(held: Held, scene: Scene, stmt: ir.If, tested: ir.Expr) -> bool:
     """Whether the ranks may have made what is tested the same for all."""
     closure = scene.closure(stmt.test, tested)
     for expr in scene.origins(stmt.test, tested):
-        if isinstance(expr, ir.Call) and _AGREES.search(last(expr.func)) and last(expr.func) != "all":
-            return True
-        if isinstance(expr, (ir.Name, ir.Attr)) and _AGREES.search(last(expr)) and last(expr) != "all":
+        if isinstance(expr, (ir.Name, ir.Attr)) and _AGREES.search(last(expr)):
             return True
     for call, place in scene.calls:
-        if place.site <= stmt.site and _AGREES.search(last(call.func)):
-            if any(held.lift.path(e) in closure for arg in call.args for e in walk.inside(arg.value)):
-                return True
-        if _AGREES.search(last(call.func)) and any(s is stmt for s, _ in place.around):
+        if not _AGREES.search(last(call.func)):
+            continue
+        handed = (held.lift.path(e) for arg in call.args for e in walk.inside(arg.value))
+        if any(s is stmt for s, _ in place.around):
+            return True
+        if place.site <= stmt.site and any(path in closure for path in handed):
             return True
     return False
 
@@ -255,9 +255,9 @@ def _raises(block: ir.Block) -> bool:
     for stmt in walk.statements(block):
         if isinstance(stmt, (ir.Raise, ir.Assert)):
             return True
-        if isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Call):
-            if last(stmt.value.func) in ("exit", "_exit", "abort", "set_trace", "breakpoint", "quit", "kill"):
-                return True
+        call = stmt.value if isinstance(stmt, ir.Do) else None
+        if isinstance(call, ir.Call) and last(call.func) in _ENDS:
+            return True
     return False
 
 

@@ -147,9 +147,10 @@ def _escapes(held: Held, usage: Usage, scene: Scene, path: c.Path) -> bool:
             kept = stmt.value
         if kept is not None and any(found == path for found in _held_by(held, kept)):
             return True
-        if isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Call) and last(stmt.value.func) == "append":
-            if any(held.lift.path(arg.value) == path for arg in stmt.value.args):
-                return True
+        added = stmt.value if isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Call) else None
+        adds = added is not None and last(added.func) == "append"
+        if adds and added is not None and any(held.lift.path(arg.value) == path for arg in added.args):
+            return True
     return any(
         held.lift.path(expr) == path
         for other in usage.scenes
@@ -229,9 +230,9 @@ def _makes_optimizer(scene: Scene, loop: Loop, optimizers: list[c.Path]) -> bool
             if path in optimizers or any(path == optimizer[: len(path)] for optimizer in optimizers):
                 return True
             written = path[-1].rpartition(":")[2].lower()
-            if "optim" in written or written == "opt" or "model" in written.split("_"):
-                if isinstance(definition.value, ir.Call):
-                    return True
+            is_one = "optim" in written or written == "opt" or "model" in written.split("_")
+            if is_one and isinstance(definition.value, ir.Call):
+                return True
     return False
 
 
@@ -265,10 +266,10 @@ def _is_called(held: Held, usage: Usage, scene: Scene, optimizers: list[c.Path],
             if given is None:
                 continue
             if not place.loops:
-                if other.name and other.name != scene.name and not _makes(other, given):
-                    if not _is_whole_run(other) and (
-                        found := _is_called(held, usage, other, given, depth + 1)
-                    ):
+                is_part = other.name not in ("", scene.name) and not _makes(other, given)
+                if is_part and not _is_whole_run(other):
+                    found = _is_called(held, usage, other, given, depth + 1)
+                    if found is not None:
                         return found
                 continue
             loop = place.loops[-1]

@@ -170,9 +170,11 @@ def _values(held: Held, expr: ir.Expr, depth: int) -> Iterator[tuple[ir.Expr, in
         return
     function = held.functions.get(expr.scope or "")
     for stmt in walk.statements(function.body) if function is not None else ():
-        if isinstance(stmt, ir.For) and held.lift.path(stmt.target) == path:
-            if isinstance(stmt.iterable, ir.Items):
-                yield from ((item, item.site) for item in stmt.iterable.items)
+        goes_over = (
+            stmt.iterable if isinstance(stmt, ir.For) and held.lift.path(stmt.target) == path else None
+        )
+        if isinstance(goes_over, ir.Items):
+            yield from ((item, item.site) for item in goes_over.items)
     for binding in held.values(path):
         if binding.value is not None and not isinstance(binding.value, ir.Call):
             yield from _values(held, binding.value, depth + 1)
@@ -191,12 +193,10 @@ def _method(held: Held, expr: ir.Expr) -> str:
     local = held.classes.local(names(expr))
     if local is not None and local in held.functions:
         return "a function"
-    if isinstance(expr, ir.Attr) and not names(expr):
-        if expr.attr in _STEP_METHODS or (
-            expr.attr in _optimizer_methods(held) and not _is_field(held, expr)
-        ):
-            return f"the method {expr.attr}"
-    return ""
+    if not isinstance(expr, ir.Attr) or names(expr):
+        return ""
+    is_method = expr.attr in _optimizer_methods(held) and not _is_field(held, expr)
+    return f"the method {expr.attr}" if is_method or expr.attr in _STEP_METHODS else ""
 
 
 def _optimizer_methods(held: Held) -> set[str]:
