@@ -28,8 +28,8 @@ def check(ctx: Context) -> Iterable[Report]:
     usage = usage_of(ctx.model, held)
     for scene in usage.scenes:
         updates = [use for use in usage.of("update") if use.scene is scene]
+        yield from _late(ctx, held, usage, scene)
         if updates:
-            yield from _late(ctx, held, scene, updates)
             yield from _same(ctx, held, usage, scene, updates)
 
 
@@ -45,44 +45,68 @@ def _read(held: Held, expr: ir.Expr) -> c.Path | None:
 # -- undoing scale() ------------------------------------------------------------------------------------------
 
 
-def _late(ctx: Context, held: Held, scene: Scene, updates: list[Use]) -> Iterator[Report]:
+def _late(ctx: Context, held: Held, usage: Usage, scene: Scene) -> Iterator[Report]:
     """`scaled / scaler.get_scale()` once update() may have changed the scale."""
     nodes, code = ctx.model.tree.nodes, ctx.model.tree.code
     for place in scene.places:
         for binary in (e for whole in walk.own(place.stmt) for e in walk.inside(whole)):
             if not isinstance(binary, ir.Binary) or binary.op not in ("/", "*"):
                 continue
-            read = next((e for e in walk.inside(binary.right) if _read(held, e)), None)
-            if read is None or (binary.op == "*" and not _is_inverse(binary.right)):
+            found = _factor(held, scene, binary.right, place)
+            if found is None or (binary.op == "*" and not _is_inverse(found[2])):
                 continue
+            read, where, _ = found
             scaler = _read(held, read)
             assert scaler is not None
             scaled = _scaled(held, scene, binary.left, scaler, place)
             if scaled is None:
                 continue
             between = [
-                use
-                for use in updates
-                if held.identity(use.scaler) == held.identity(scaler)
-                and scaled.place.site < use.place.site < place.site
-                and use.place.loops == place.loops[: len(use.place.loops)]
-                and scaled.place.loops == use.place.loops
-                and not use.place.excludes(place)
+                (call, updated)
+                for call, updated in _updates(held, usage, scene, scaler)
+                if scaled.place.site < updated.site < where.site
+                and scaled.place.loops == updated.loops == where.loops
+                and not updated.excludes(where)
+                and not updated.excludes(scaled.place)
             ]
             if not between:
                 continue
-            name = code(nodes[read.site])
             yield Report(
                 nodes[read.site],
                 f"update() may have changed the scale since `{code(nodes[binary.left.site])}` was multiplied by it: "
-                f"`{name}` is not the factor to divide by",
+                f"`{code(nodes[read.site])}` is not the factor to divide by",
                 confidence=Confidence.MEDIUM,
                 trace=[
                     (nodes[scaled.call.site], "scaled here"),
-                    (nodes[between[-1].call.site], "the scale may change here"),
+                    (nodes[between[-1][0].site], "the scale may change here"),
+                    (nodes[binary.site], "divided here"),
                 ],
                 fix=lambda: _UNDO,
             )
+
+
+def _factor(held: Held, scene: Scene, expr: ir.Expr, place: Place) -> tuple[ir.Expr, Place, ir.Expr] | None:
+    """The read of a scale that a divisor is, the statement that it is part of, and the whole value."""
+    for _ in range(4):
+        read = next((e for e in walk.inside(expr) if _read(held, e)), None)
+        if read is not None:
+            return read, place, expr
+        path = held.lift.path(expr)
+        before = [d for d in scene.definitions.get(path, ()) if d.place.site < place.site] if path else []
+        if not before or before[-1].value is None or before[-1].grows:
+            return None
+        expr, place = before[-1].value, before[-1].place
+    return None
+
+
+def _updates(held: Held, usage: Usage, scene: Scene, scaler: c.Path) -> Iterator[tuple[ir.Call, Place]]:
+    """The calls in one function that update a scaler, through a function of this file too."""
+    wanted = held.identity(scaler)
+    own = [use for use in usage.of("update") if held.identity(use.scaler) == wanted]
+    for call, place in scene.calls:
+        called = held.callee(call, scene.function.owner)
+        if any(use.call is call or (called is not None and use.scene.name == called) for use in own):
+            yield call, place
 
 
 def _is_inverse(expr: ir.Expr) -> bool:
@@ -93,6 +117,11 @@ def _is_inverse(expr: ir.Expr) -> bool:
 def _scaled(held: Held, scene: Scene, expr: ir.Expr, scaler: c.Path, place: Place) -> Use | None:
     """The `scaler.scale(..)` whose product `expr` is, through assignments that run before `place`."""
     for _ in range(6):
+        if isinstance(expr, ir.IfExp):
+            arms = [e for e in (expr.body, expr.orelse) if isinstance(e, ir.Call)]
+            if len(arms) != 1:
+                return None
+            expr = arms[0]
         if isinstance(expr, ir.Call) and isinstance(expr.func, ir.Attr):
             path = held.lift.path(expr.func.value)
             if expr.func.attr == "scale" and path is not None:

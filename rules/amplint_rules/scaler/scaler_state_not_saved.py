@@ -84,15 +84,17 @@ def check(ctx: Context) -> Iterable[Report]:
     if states.unknown:
         return
     reported: set[tuple[c.Path, str]] = set()
+    sites: set[int] = set()
     for scene in usage.scenes:
         for saved in _savings(held, usage, scene):
             if states.registries - ({saved.keeper} if saved.keeper is not None else set()):
                 continue
             for use in _served(held, scene, saved.optimizer, steps):
                 key = (held.identity(use.scaler), scene.name)
-                if key in reported or states.keeps(use.scaler):
+                if key in reported or saved.site in sites or states.keeps(use.scaler):
                     continue
                 reported.add(key)
+                sites.add(saved.site)
                 yield _report(ctx, use, saved)
         for call, _ in scene.calls:
             found = _not_restored(held, scene, call, steps, states)
