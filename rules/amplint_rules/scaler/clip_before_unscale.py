@@ -13,7 +13,7 @@ from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
 from amplint_rules import shapes, statements
-from amplint_rules.scaler import protocol
+from amplint_rules.scaler import accelerate, protocol
 
 _ELSEWHERE = (
     "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
@@ -41,6 +41,8 @@ def check(ctx: Context) -> Iterable[Report]:
                 trace=_trace(ctx, clip),
                 fix=partial(_checked_fix, ctx, clip, found),
             )
+
+    yield from accelerate.raw_clips(ctx)
 
 
 def _checked_fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBeforeUnscale]) -> Fix | str:
