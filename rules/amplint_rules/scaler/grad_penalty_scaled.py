@@ -70,7 +70,7 @@ def _taken(held: Held, usage: Usage, scene: Scene) -> Iterator[_Taken]:
             continue
         given = {arg.keyword: arg.value for arg in call.args if arg.keyword is not None}
         positional = [arg.value for arg in call.args if arg.keyword is None and not arg.star]
-        graph = given.get("create_graph", positional[4] if len(positional) > 4 else None)
+        graph = given.get("create_graph")
         if graph is None or (isinstance(graph, ir.Const) and not graph.value):
             continue
         outputs = given.get("outputs", positional[0] if positional else None)

@@ -18,7 +18,7 @@ _UNDO = (
     "keep the loss under another name and log that one, or read the scale before update(): which, is a choice"
 )
 _BOTH = "read the scale once before update() and once after it"
-_READS = ("get_scale", "_scale", "_get_scale_async")
+_READS = ("get_scale",)
 _ORDERS = ("==", "!=", "<", "<=", ">", ">=")
 
 
