@@ -28,8 +28,8 @@ class _Accelerators:
 
     #: As written -> the call that makes it.
     made: dict[str, cst.Call] = field(default_factory=dict)
-    #: What `prepare` gave back, as written.
-    prepared: set[str] = field(default_factory=set)
+    #: What `prepare` gave back.
+    prepared: list[cst.BaseExpression] = field(default_factory=list)
     #: Names of their scalers.
     scalers: set[str] = field(default_factory=set)
 
@@ -141,7 +141,7 @@ def _accelerators(ctx: Context) -> _Accelerators:
         if isinstance(value, cst.Call) and _last(value) == "prepare" and _owner(ctx, value) in found.made:
             for target in targets:
                 parts = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]
-                found.prepared.update(map(tree.code, parts))
+                found.prepared.extend(parts)
         elif isinstance(value, cst.Attribute) and any(tree.code(value) == f"{n}.scaler" for n in found.made):
             found.scalers.update(map(tree.code, targets))
     ctx.memo["accelerators"] = found
@@ -158,13 +158,20 @@ def _steps(ctx: Context, near: cst.CSTNode, found: _Accelerators) -> Iterator[cs
     """Steps of prepared optimizers in the function of `near`."""
     names = ctx.model.names
     for call in _methods(ctx, ("step",)):
-        owner = _owner(ctx, call)
-        if (
-            owner in found.prepared
-            and "opt" in owner.lower()
-            and names.scope_of(call) is names.scope_of(near)
-        ):
+        if "opt" not in _owner(ctx, call).lower() or names.scope_of(call) is not names.scope_of(near):
+            continue
+        if any(_is_same(ctx, call, other) for other in found.prepared):
             yield call
+
+
+def _is_same(ctx: Context, call: cst.Call, prepared: cst.BaseExpression) -> bool:
+    """Whether the method is called on what was prepared: the same name of the same scope, or an attribute."""
+    names, written = ctx.model.names, ctx.model.tree.code(prepared)
+    if _owner(ctx, call) != written:
+        return False
+    if not isinstance(prepared, cst.Name):
+        return True
+    return names.scope_of(call).owner(written) is names.scope_of(prepared).owner(written)
 
 
 def _owner(ctx: Context, call: cst.Call) -> str:

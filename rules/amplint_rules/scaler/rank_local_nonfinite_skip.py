@@ -34,6 +34,8 @@ _DISTRIBUTED = (
     "fairscale",
 )
 _ENDS = ("exit", "_exit", "abort", "set_trace", "breakpoint", "quit", "kill")
+#: Variables and operators that are looked through; `x = x or y` leads back to itself.
+_DEEPEST = 12
 _STRATEGIES = re.compile(r"^(ddp|fsdp)", re.IGNORECASE)
 _REASON = "make the ranks agree first (all_reduce the flag with MAX), or leave the skip to the scaler: that is a choice"
 
@@ -146,15 +148,17 @@ def _plain(loss: ir.Expr) -> ir.Expr:
 # -- the test ------------------------------------------------------------------------------------------------
 
 
-def _test(scene: Scene, test: ir.Expr) -> tuple[ir.Expr, bool] | None:
+def _test(scene: Scene, test: ir.Expr, depth: int = 0) -> tuple[ir.Expr, bool] | None:
     """What is tested for being finite, and whether the test holds where it is not."""
+    if depth > _DEEPEST:
+        return None
     bad = True
     while True:
         if isinstance(test, ir.Unary) and test.op == "not":
             bad, test = not bad, test.operand
         elif isinstance(test, ir.Bool):
             for part in (test.left, test.right):
-                found = _test(scene, part)
+                found = _test(scene, part, depth + 1)
                 if found is not None:
                     agreeing = found[1] is (test.op == "or")
                     return (found[0], found[1] is bad) if agreeing or test.op == "or" else None
@@ -175,7 +179,7 @@ def _test(scene: Scene, test: ir.Expr) -> tuple[ir.Expr, bool] | None:
         elif isinstance(test, ir.Compare) and test.op == "!=" and _same(scene, test):
             return test.left, bad
         elif isinstance(test, ir.Binary) and test.op in ("|", "+"):
-            return _test(scene, ir.Bool("or", test.left, test.right, test.site)) if bad else None
+            return _test(scene, ir.Bool("or", test.left, test.right, test.site), depth + 1) if bad else None
         elif isinstance(test, ir.Compare) and test.op == ">" and _is_zero(test.right):
             test = test.left
             if isinstance(test, ir.Call) and last(test.func) == "sum" and isinstance(test.func, ir.Attr):
@@ -187,7 +191,7 @@ def _test(scene: Scene, test: ir.Expr) -> tuple[ir.Expr, bool] | None:
                 return None
             value = values[0].value
             assert value is not None
-            found = _test(scene, value) if not isinstance(value, (ir.Name, ir.Attr)) else None
+            found = _test(scene, value, depth + 1) if not isinstance(value, (ir.Name, ir.Attr)) else None
             return (found[0], found[1] is bad) if found is not None else None
         else:
             return None
