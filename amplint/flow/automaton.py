@@ -579,11 +579,12 @@ class Automaton(Environment):
                 continue
             elif self._is_alone(scaler):
                 state = state.with_phase(scaler, self._all_zeroed(node, scaler, phase))
-            elif receiver in self._optimizers(scaler) and phase.kind == "scaled":
+            elif receiver in self._optimizers(scaler) and phase.kind in ("scaled", "gone"):
                 zeroed = dict(phase.zeroed)
-                if receiver not in dict(phase.spent):
+                if phase.kind == "scaled" and receiver not in dict(phase.spent):
                     zeroed[receiver] = node.site
-                state = state.with_phase(scaler, replace(phase, zeroed=tuple(zeroed.items())))
+                spent = tuple((optimizer, site) for optimizer, site in phase.spent if optimizer != receiver)
+                state = state.with_phase(scaler, replace(phase, zeroed=tuple(zeroed.items()), spent=spent))
         return state
 
     def _is_of_another(self, optimizer: c.Path, scaler: c.Path) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 from amplint.flow import walk
 from amplint.flow.lift import last, names
 from amplint.model import ir
@@ -30,15 +28,6 @@ _INFINITE = ("math.inf", "torch.inf", "numpy.inf", "numpy.Inf", "torch.math.inf"
 _BOUNDS = frozenset({"clamp_", "clip_"})
 _PURE_BOUNDS = ("torch.clamp", "torch.clip", "torch.clamp_", "torch.clip_")
 _TOGETHER = ("torch._foreach_mul_", "torch._foreach_div_")
-_CLIPPER_NAMES = frozenset({*(name.rpartition(".")[2] for name in CLIPPERS), *_TIMM})
-_BOUND_NAMES = frozenset({"clamp", "clip", *_BOUNDS})
-
-
-def may_clip(names: Set[str]) -> bool:
-    """Whether a file with these identifiers can contain anything that this module takes for clipping."""
-    if not names.isdisjoint(_CLIPPER_NAMES):
-        return True
-    return "grad" in names and (not names.isdisjoint(_BOUND_NAMES) or any("norm" in name for name in names))
 
 
 def is_sharded(value: ir.Expr | None) -> bool:

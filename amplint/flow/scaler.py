@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -12,7 +12,6 @@ from amplint.finding import Confidence
 from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.entries import Entries
-from amplint.flow.gradients import may_clip
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.sightings import ClipRecord, Recording
@@ -87,7 +86,7 @@ class ScalerAnalysis:
 
 _RESULTS: WeakKeyDictionary[ModuleModel, ScalerAnalysis] = WeakKeyDictionary()
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
-_SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward|GradScaler")
+_SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward|[sS]caler")
 _ORDER = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 
 
@@ -96,12 +95,10 @@ def may_scale(names: Set[str]) -> bool:
     differentiates = "backward" in names or "manual_backward" in names
     if differentiates and ("scale" in names or any(name.endswith("GradScaler") for name in names)):
         return True
+    is_training = "zero_grad" in names or "optimizer" in names
+    if is_training and any("scaler" in name.lower() for name in names):
+        return True  # a wrapper from another file may do all the rest
     return "manual_backward" in names and "automatic_optimization" in names
-
-
-def may_concern(names: Set[str]) -> bool:
-    """Whether a file with these identifiers can have a clip that a scaled backward reaches."""
-    return may_scale(names) and may_clip(names)
 
 
 def scaler_analysis(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAnalysis:
@@ -178,28 +175,40 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
             verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
         found.extend([verdict] if verdict is not None else [])
     verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
-    own = [clip for clip in found if is_own(clip.site) or is_own(clip.backward)]
-    measured = _beside(own, programs)
-    violations = [v for v in verdicts.of(recordings) if not (v.kind == "touch" and v.site in measured)]
-    if any(not any(map(is_own, v.sites)) for v in violations):
-        theirs = _of_others(prepared, verdicts)
+    violations = list(verdicts.of(recordings))
+    away = [site for site, *rest in _places(found, violations) if not any(map(is_own, (site, *rest)))]
+    if away:  # what shows in the other files without this one is theirs to report
+        theirs = _of_others(prepared)
+        told = {(violation.kind, violation.site) for violation in verdicts.of(theirs)}
+        clipped = {
+            site for recording in theirs.values() for site, clip in recording.clips.items() if _is_bad(clip)
+        }
+        found = [clip for clip in found if clip.site not in away or (clip.entry and clip.site not in clipped)]
         violations = [
-            v for v in violations if any(map(is_own, v.sites)) or (v.entry and (v.kind, v.site) not in theirs)
+            v for v in violations if v.site not in away or (v.entry and (v.kind, v.site) not in told)
         ]
-    return ScalerAnalysis(tuple(own), tuple(violations), gave_up, linked)
+    measured = _beside(found, programs)
+    violations = [v for v in violations if not (v.kind == "touch" and v.site in measured)]
+    return ScalerAnalysis(tuple(found), tuple(violations), gave_up, linked)
 
 
-def _of_others(prepared: Prepared, verdicts: Verdicts) -> set[tuple[str, int]]:
-    """What shows in the other files without this one, and so is theirs to report."""
-    recordings: dict[str, Recording] = {}
+def _places(clips: Iterable[ClipBeforeUnscale], violations: Iterable[Violation]) -> Iterator[tuple[int, ...]]:
+    """The sites that have to do with each mistake, the one that it is reported at first."""
+    yield from ((clip.site, clip.backward) for clip in clips)
+    yield from (violation.sites for violation in violations)
+
+
+def _of_others(prepared: Prepared) -> dict[str, Recording]:
+    """What the functions of the other files show when they are run by themselves."""
+    found: dict[str, Recording] = {}
     acting = prepared.pruner.scaling | prepared.pruner.stepping
     for root in prepared.objects.functions:
         if root in acting and is_elsewhere(root):
             try:
-                recordings[root] = prepared.typestate.run(root)
+                found[root] = prepared.typestate.run(root)
             except GaveUp:
                 continue
-    return {(violation.kind, violation.site) for violation in verdicts.of(recordings)}
+    return found
 
 
 def _beside(clips: list[ClipBeforeUnscale], programs: Mapping[str, p.Program]) -> set[int]:

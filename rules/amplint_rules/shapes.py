@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from amplint import facts
-from amplint.flow.scaler import may_concern, may_scale
+from amplint.flow.scaler import may_scale
 from amplint.gate import Outline
 
 #: Methods whose result is a tensor of another dtype or on another device.
@@ -26,8 +26,8 @@ def with_and(outline: Outline) -> bool:
 
 
 def clip_before_unscale(outline: Outline) -> bool:
-    """Something that scales a loss, and something that clips."""
-    return may_concern(outline.names) or (
+    """Something that scales a loss; the clip may stand in another file, but not accelerate's."""
+    return protocol(outline) or (
         has_accelerator(outline) and not outline.names.isdisjoint(("clip_grad_norm_", "clip_grad_value_"))
     )
 

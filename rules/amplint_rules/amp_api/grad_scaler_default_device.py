@@ -9,7 +9,7 @@ from amplint.port.device import hardcoded, severity, without_device
 from amplint.rule import Context, Report, Rule
 
 _SCALER = ("torch.amp.GradScaler",)
-_EFFECT = "on NPU the scaler warns once, disables itself, and fp16 gradients underflow"
+_EFFECT = "on NPU the scaler disables itself and scales nothing"
 _PATCHED = "it stays enabled on NPU only while transfer_to_npu is imported"
 
 
