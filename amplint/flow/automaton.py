@@ -245,6 +245,8 @@ class Automaton(Environment):
         params = self._modules(node.params, state)
         owners = tuple(o for o in optimizers if self._owns(o, params, state)) if params else ()
         if owners:
+            if all(o in dict(phase.zeroed) for o in owners):
+                return "zeroed", owners
             return "unscaled" if any(o in phase.unscaled for o in owners) else "scaled", owners
         if params and any(
             self._owns(o, params, state) for o in self._objects.optimizers if o not in optimizers
@@ -465,7 +467,7 @@ class Automaton(Environment):
             self._record.at("no-update", call.site).fine = True
         if not node.arguments:
             self._judge_update(node, scaler, phase, stepped)
-        if phase.kind == "scaled" and not stepped and phase.calls:  # the gradients have still to be used
+        if phase.kind == "scaled" and not phase.spent and phase.calls:  # the gradients have still to be used
             return state.with_phase(scaler, replace(phase, calls=(), pending=(), updated=None))
         after = Phase(
             "gone",
