@@ -135,14 +135,17 @@ def _fix(ctx: Context, violation: Violation) -> Fix | str:
         return "the step shares its line with other statements; give it a line of its own first"
     if len(protocol.calls_of(ctx, violation.scaler, "step")) > 1:
         return "several steps share this scaler; update once behind the last of them"
-    edit = statements.inserted_after(ctx, _last_round(ctx, statement), f"{scaler}.update()")
+    anchor = _last_round(ctx, protocol.node(ctx, violation.site))
+    edit = statements.inserted_after(ctx, anchor, f"{scaler}.update()")
     return Fix(FixKind.REPAIR, Applicability.SAFE, f"Call {scaler}.update() after the step", (edit,))
 
 
-def _last_round(ctx: Context, statement: cst.CSTNode) -> cst.CSTNode:
-    """The step, or the loop over optimizers around it."""
+def _last_round(ctx: Context, step: cst.CSTNode) -> cst.CSTNode:
+    """The statement of the step, or the loop over optimizers around it."""
     tree = ctx.model.tree
-    names = {part.value for part in tree.within(statement) if isinstance(part, cst.Name)}
+    statement = tree.statement(step)
+    handed = [arg.value for arg in step.args] if isinstance(step, cst.Call) else []
+    names = {part.value for arg in handed for part in tree.within(arg) if isinstance(part, cst.Name)}
     for outer in tree.ancestors(statement):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
             break
