@@ -44,7 +44,7 @@ RULE = Rule(
     summary="trainable parameters are float16 although a GradScaler steps their optimizer",
     severity=Severity.ERROR,
     check=check,
-    words=("half", "float16"),
+    words=("GradScaler",),
     shape=shapes.fp16_params_with_grad_scaler,
     module=__name__,
 )

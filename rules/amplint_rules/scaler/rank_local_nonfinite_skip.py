@@ -320,7 +320,7 @@ RULE = Rule(
     summary="a rank skips a backward by its own loss, which the others wait for",
     severity=Severity.ERROR,
     check=check,
-    words=(*_CHECKS, "!="),
+    words=("isnan", "isinf", "isfinite", "!= loss"),
     shape=shapes.rank_local_nonfinite_skip,
     module=__name__,
 )

@@ -616,7 +616,7 @@ RULE = Rule(
     summary="a checkpoint keeps the optimizer's state and loses the scaler's",
     severity=Severity.WARNING,
     check=check,
-    words=("scale", "Scaler"),
+    words=(".scale", "unscale_", "GradScaler"),
     shape=shapes.scaler_state_not_saved,
     module=__name__,
 )

@@ -302,7 +302,7 @@ RULE = Rule(
     summary="a closure, or an optimizer that needs one, is stepped through a GradScaler",
     severity=Severity.ERROR,
     check=check,
-    words=("step",),
+    words=(".scale", "unscale_", "GradScaler"),
     shape=shapes.scaler_step,
     module=__name__,
 )
