@@ -259,7 +259,7 @@ def _is_bad(record: ClipRecord) -> bool:
 def _confidence(record: ClipRecord, imprecise: bool, half: bool) -> Confidence:
     if FRAMEWORK in record.scaled:
         return Confidence.MEDIUM if half and not record.unscaled else Confidence.LOW
-    if record.unscaled:
+    if record.unscaled or (imprecise and record.idle):  # two tests of one thing may have been taken for two
         return Confidence.LOW
     seen = record.steps or record.late_unscales
     return Confidence.HIGH if seen and not imprecise else Confidence.MEDIUM

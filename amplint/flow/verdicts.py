@@ -94,8 +94,8 @@ class Verdicts:
                 confidence = self._confidence(mistake, sighting)
                 if confidence is None:
                     continue
-                if recording.imprecise and confidence is Confidence.HIGH:
-                    confidence = Confidence.MEDIUM
+                if recording.imprecise:  # two tests of one thing may have been taken for two
+                    confidence = Confidence.LOW if sighting.fine else at_most_medium(confidence)
                 violation = Violation(
                     "no-update" if kind == "never-updated" else kind,
                     mistake.site,
@@ -158,6 +158,11 @@ class Verdicts:
         backward = mistake.shows_at or mistake.trace[0][0]
         guards = self._surroundings.varying(mistake.site)
         return guards <= self._surroundings.varying(backward)
+
+
+def at_most_medium(confidence: Confidence) -> Confidence:
+    """At most medium."""
+    return Confidence.MEDIUM if confidence is Confidence.HIGH else confidence
 
 
 _RANK = {Confidence.LOW: 0, Confidence.MEDIUM: 1, Confidence.HIGH: 2}
