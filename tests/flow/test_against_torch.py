@@ -248,8 +248,8 @@ def clips_of_scaled_gradients(case: Case) -> str:
         gone = case.until(i, "zero", nets=nets)
         is_consumed = step is not None and not case.done[step].error and (gone is None or step < gone)
         is_told = i in case.at("AMP201") or (step is not None and step in case.at("AMP203"))
-        is_sum = done.net.scaled < done.net.backwards
-        is_free = is_sum and step is not None and case.done[step].op.kind == "plain-step"
+        taken = case.done[step] if step is not None else done
+        is_free = taken.op.kind == "plain-step" and taken.net.scaled < taken.net.backwards
         if done.net.is_scaled and is_consumed and not is_told and not is_free:
             return f"no AMP201 at operation {i}: the clip sees {done.net.grad:g}, and a step takes it"
         if not done.net.is_scaled and i in case.at("AMP201"):
