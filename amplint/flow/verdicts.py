@@ -56,6 +56,10 @@ class Violation:
         return (self.site, *(site for site, _ in self.trace))
 
 
+#: Kinds whose verdict rests on the tests around the calls; that a call is right at first says nothing there.
+_BY_GUARDS = ("repeated-unscale", "update-without-step", "no-update")
+
+
 def written(path: c.Path | None) -> str:
     """A path as people write it; "" for what has no name."""
     if path is None or path in (FRAMEWORK, PLAIN) or path[0].startswith("<optimizer at"):
@@ -95,7 +99,8 @@ class Verdicts:
                 if confidence is None:
                     continue
                 if recording.imprecise:  # two tests of one thing may have been taken for two
-                    confidence = Confidence.LOW if sighting.fine else at_most_medium(confidence)
+                    doubtful = sighting.fine and kind not in _BY_GUARDS
+                    confidence = Confidence.LOW if doubtful else at_most_medium(confidence)
                 violation = Violation(
                     "no-update" if kind == "never-updated" else kind,
                     mistake.site,
