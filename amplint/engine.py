@@ -41,7 +41,6 @@ from amplint.syntax.syntax_error import SyntaxProblem
 SYNTAX_ERROR = "AMP900"
 #: Where the runtime shim lives when the project has not vendored it.
 SHIM = "amplint.runtime"
-_RANK = {Confidence.LOW: 0, Confidence.MEDIUM: 1, Confidence.HIGH: 2}
 _DOCUMENTATION = "https://amplint.readthedocs.io/rules/{name}"
 
 
@@ -175,7 +174,7 @@ class _Check:
         start = source.position(span.start)
         if self.audit.silences(rule, start.row, span.start):
             return None
-        if _RANK[confidence] < _RANK[Confidence(self.settings.min_confidence)]:
+        if confidence.rank < Confidence(self.settings.min_confidence).rank:
             return None
         notes = tuple(
             step

@@ -27,6 +27,11 @@ class Confidence(str, Enum):
     MEDIUM = "medium"
     LOW = "low"
 
+    @property
+    def rank(self) -> int:
+        """Higher for surer ones."""
+        return ("low", "medium", "high").index(self.value)
+
 
 class FixKind(str, Enum):
     """A port keeps today's meaning on CUDA; a repair changes numbers because they were wrong."""

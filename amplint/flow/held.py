@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.bindings import Binding
-from amplint.flow.lift import names
+from amplint.flow.lift import last, names
 from amplint.flow.objects import Objects
 from amplint.flow.protocol import Alias, Flag, Made
 from amplint.model import ir
@@ -160,7 +160,7 @@ class Held(Objects):
                         return klass
                     if isinstance(value.func, ir.Attr) and value.func.attr in CHAINED:
                         value = value.func.value
-                    elif last_name(value.func) in WRAPPERS and value.args:
+                    elif last(value.func) in WRAPPERS and value.args:
                         value = value.args[0].value
                     else:
                         break
@@ -279,13 +279,6 @@ class Held(Objects):
     def constructors(self) -> Iterator[Placed]:
         """Every place where a GradScaler is made."""
         return (placed for placed in self.calls if self.lift.constructs_scaler(placed.call))
-
-
-def last_name(expr: ir.Expr) -> str:
-    """`c` of `a.b.c`, "" for what is neither a name nor an attribute."""
-    if isinstance(expr, ir.Attr):
-        return expr.attr
-    return expr.id if isinstance(expr, ir.Name) else ""
 
 
 def stops_gradients(expr: ir.Expr) -> bool:

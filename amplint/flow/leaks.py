@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow import walk
-from amplint.flow.lift import last, scaled_by
+from amplint.flow.lift import last
 from amplint.flow.objects import Objects, backward_losses
 from amplint.model import ir
 
@@ -26,7 +26,7 @@ class Leaks:
         self._objects = objects
         self._scaled: set[c.Path] = set()
         for stmt in walk.statements(body):
-            if isinstance(stmt, ir.Assign) and stmt.value is not None and self._scalers(stmt.value):
+            if isinstance(stmt, ir.Assign) and stmt.value is not None and objects.factors(stmt.value)[0]:
                 self._scaled.update(path for t in stmt.targets if (path := objects.lift.path(t)) is not None)
         #: Site of the first backward of each loss.
         self._backward: dict[c.Path, int] = {}
@@ -35,16 +35,6 @@ class Leaks:
                 path = objects.lift.path(loss)
                 if path is not None:
                     self._backward.setdefault(path, expr.site)
-
-    def _scalers(self, expr: ir.Expr) -> tuple[c.Path, ...]:
-        """The scalers that `expr` calls `scale` of."""
-        found: dict[c.Path, None] = {}
-        for source in scaled_by(expr):
-            path = self._objects.lift.path(source)
-            is_variable = any(e is source for e in _variables(expr))
-            if path is not None and not is_variable and self._objects.is_scaler(path):
-                found[path] = None
-        return tuple(found)
 
     def _losses(self, expr: ir.Expr) -> tuple[c.Path, ...]:
         """The variables in `expr` that a scaled loss was assigned to, where its value is all that is taken."""
@@ -100,13 +90,3 @@ class Leaks:
             losses = losses if taken else ()  # a list of losses may be summed and taken the gradient of
         if losses:
             yield p.Leak(losses, (), f"handed to {name}", call.site)
-
-
-def _variables(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """What `scaled_by` gives of `expr` that is a variable, not the receiver of `scale`."""
-    receivers = {
-        id(e.func.value)
-        for e in walk.inside(expr)
-        if isinstance(e, ir.Call) and isinstance(e.func, ir.Attr) and e.func.attr == "scale"
-    }
-    yield from (source for source in scaled_by(expr) if id(source) not in receivers)

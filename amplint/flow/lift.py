@@ -273,6 +273,18 @@ def scaled_by(expr: ir.Expr) -> Iterator[ir.Expr]:
         yield from scaled_by(expr.value)
 
 
+def without_scale(loss: ir.Expr) -> ir.Expr:
+    """`loss` of `scaler.scale(loss)`, and any other expression as it is."""
+    if (
+        isinstance(loss, ir.Call)
+        and isinstance(loss.func, ir.Attr)
+        and loss.func.attr == "scale"
+        and loss.args
+    ):
+        return loss.args[0].value
+    return loss
+
+
 def last(expr: ir.Expr) -> str:
     """The last part of a name or an attribute chain, "" for anything else."""
     if isinstance(expr, ir.Attr):

@@ -113,6 +113,18 @@ class Objects(Bindings):
         """Whether `path` holds a GradScaler."""
         return self._find(path) in self._scalers
 
+    def factors(self, expr: ir.Expr) -> tuple[tuple[c.Path, ...], tuple[c.Path, ...]]:
+        """The scalers that `expr` is scaled by, and the variables in it that may already be scaled."""
+        scalers: dict[c.Path, None] = {}
+        losses: dict[c.Path, None] = {}
+        for source in scaled_by(expr):
+            path = self.lift.path(source)
+            if path is not None and _is_variable_of(expr, source):
+                losses[path] = None
+            elif path is not None and self.is_scaler(path):
+                scalers[path] = None
+        return tuple(scalers), tuple(losses)
+
     def made(self, path: c.Path) -> Made | None:
         """When the scaler at `path` exists and scales, by all places of this file that make it."""
         rep = self._find(path)

@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.dtypes import BF16, FP16, choices
-from amplint.flow.held import CHAINED, WRAPPERS, Held, Placed, last_name
-from amplint.flow.lift import names
+from amplint.flow.held import CHAINED, WRAPPERS, Held, Placed
+from amplint.flow.lift import last, names
+from amplint.flow.verdicts import written
 from amplint.model import ir
 
 _CASTS = {"half": FP16, "bfloat16": BF16}
@@ -100,7 +101,7 @@ def _find(held: Held) -> Iterator[Cast]:
                     yield Cast(
                         change.site,
                         change.kind,
-                        _written(change.module),
+                        written(change.module),
                         _made_at(held, origin),
                         placed.call.site,
                         sites,
@@ -126,8 +127,8 @@ def _is_choosy(held: Held, optimizer: c.Path) -> bool:
                     return True
         for expr in walk.expressions(function.body):
             if isinstance(expr, ir.Call):
-                last = last_name(expr.func)
-                if (last == "requires_grad_" and not _is_true(expr)) or "freeze" in last.lower():
+                method = last(expr.func)
+                if (method == "requires_grad_" and not _is_true(expr)) or "freeze" in method.lower():
                     return True
                 if any(arg.keyword == "requires_grad" for arg in expr.args):
                     return True
@@ -197,11 +198,6 @@ def _is_sharded(held: Held, site: int) -> bool:
 
 def _made_at(held: Held, optimizer: c.Path) -> int:
     return next(b.value.site for b in held.values(optimizer) if isinstance(b.value, ir.Call))
-
-
-def _written(path: c.Path) -> str:
-    root = "self" if path[0].endswith(".self") else path[0].rpartition(":")[2]
-    return "".join([root, *(part if part.startswith("[") else f".{part}" for part in path[1:])])
 
 
 # -- what becomes of a module ---------------------------------------------------------------------------------
@@ -289,7 +285,7 @@ def _passed_on(held: Held, value: ir.Expr | None, depth: int) -> Iterator[c.Path
                     yield from _passed_on(held, result, depth + 1)
         elif isinstance(func, ir.Attr) and func.attr in CHAINED and not names(func):
             yield from _passed_on(held, func.value, depth + 1)
-        elif last_name(func) in WRAPPERS and value.args:
+        elif last(func) in WRAPPERS and value.args:
             yield from _passed_on(held, value.args[0].value, depth + 1)
 
 
@@ -322,7 +318,7 @@ def _made_so(held: Held, value: ir.Expr, guard: c.Formula, function: str, depth:
                 yield _Change(value.site, kind, c.both(guard, where), function)
         yield from _made_so(held, func.value, guard, function, depth + 1)
         return
-    if last_name(func) in WRAPPERS and value.args:
+    if last(func) in WRAPPERS and value.args:
         yield from _made_so(held, value.args[0].value, guard, function, depth + 1)
         return
     for keyword in _dtype_keywords(value):
@@ -342,7 +338,7 @@ def _dtype_keywords(call: ir.Call) -> Iterator[ir.Expr]:
     """The dtype that a layer, a parameter or a pretrained model is made with."""
     called = names(call.func)
     is_layer = any(name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() for name in called)
-    loads = last_name(call.func) in ("from_pretrained", "from_config", "from_single_file")
+    loads = last(call.func) in ("from_pretrained", "from_config", "from_single_file")
     if called == ("torch.nn.Parameter",):
         inner = call.args[0].value if call.args else None
         called_inner = names(inner.func) if isinstance(inner, ir.Call) else ()
@@ -381,7 +377,7 @@ def _layers(held: Held, klass: str, guard: c.Formula, depth: int) -> Iterator[_C
 
 def _casts_to(held: Held, call: ir.Call) -> list[tuple[str, c.Formula]] | None:
     """The low dtypes that a conversion gives a module's parameters, and where; None where it may undo one."""
-    method = last_name(call.func)
+    method = last(call.func)
     if method in _CASTS:
         return [(_CASTS[method], True)]
     if method in ("float", "double"):
@@ -404,7 +400,7 @@ def _casts_to(held: Held, call: ir.Call) -> list[tuple[str, c.Formula]] | None:
 
 
 def _text(expr: ir.Expr) -> str:
-    return last_name(expr).lower()
+    return last(expr).lower()
 
 
 def _is_aside(placed: Placed) -> bool:
@@ -430,7 +426,7 @@ def _is_frozen(held: Held, family: tuple[c.Path, ...]) -> bool:
                         return True
         for expr in walk.expressions(function.body):
             # handed to something that freezes
-            if isinstance(expr, ir.Call) and "freeze" in last_name(expr.func).lower():
+            if isinstance(expr, ir.Call) and "freeze" in last(expr.func).lower():
                 for arg in expr.args:
                     for inner in walk.inside(arg.value):
                         found = held.lift.path(inner)

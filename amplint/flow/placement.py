@@ -9,7 +9,6 @@ from functools import cached_property
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held
-from amplint.flow.lift import last
 from amplint.model import ir
 
 #: Sources of sources are followed through so many variables.
@@ -167,8 +166,3 @@ def _unpacked(target: ir.Expr, value: ir.Expr) -> Iterator[tuple[ir.Expr, ir.Exp
 def scenes(held: Held) -> tuple[Scene, ...]:
     """One scene for each function of a file, in the order of the text."""
     return tuple(Scene(held, name) for name in held.functions)
-
-
-def callee_name(call: ir.Call) -> str:
-    """The last part of what is called: `save` of `torch.save(..)`; "" where it has no name."""
-    return last(call.func)

@@ -12,8 +12,8 @@ from amplint import facts
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.dtypes import BF16, DEFAULT, FP16, UNKNOWN, Choice, assigned, choices
-from amplint.flow.held import Held, is_inference, last_name, objects_of, stops_gradients
-from amplint.flow.lift import names
+from amplint.flow.held import Held, is_inference, objects_of, stops_gradients
+from amplint.flow.lift import last, names
 from amplint.model import ir
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Regions:
         self.held = held
         self._by_site: dict[int, Region] = {}
         self._guards = {placed.call.site: placed.guard for placed in held.calls}
-        self._sets_default = any(last_name(placed.call.func) in _SETTERS for placed in held.calls)
+        self._sets_default = any(last(placed.call.func) in _SETTERS for placed in held.calls)
         for placed in held.calls:
             region = self._region(placed.call, placed.function, placed.inference)
             if region is not None:
@@ -334,7 +334,7 @@ class _Function:
         while stack:
             current = stack.pop()
             if isinstance(current, ir.Call):
-                if last_name(current.func) in ("detach", "item", "no_grad", "tolist"):
+                if last(current.func) in ("detach", "item", "no_grad", "tolist"):
                     continue
                 inner = self._regions.result_of(current, self._function.qualname)
                 found.update(dict.fromkeys(inner))

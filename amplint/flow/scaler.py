@@ -87,7 +87,6 @@ class ScalerAnalysis:
 _RESULTS: WeakKeyDictionary[ModuleModel, ScalerAnalysis] = WeakKeyDictionary()
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward|[sS]caler")
-_ORDER = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 
 
 def may_scale(names: Set[str]) -> bool:
@@ -151,13 +150,8 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
         return ScalerAnalysis()
     linked, objects, pruner = prepared.linked, prepared.objects, prepared.pruner
     whole, programs = prepared.whole, prepared.programs
-    recordings: dict[str, Recording] = {}
-    gave_up = 0
-    for root in prepared.roots:
-        try:
-            recordings[root] = prepared.typestate.run(root)
-        except GaveUp:
-            gave_up += 1
+    recordings = _recorded(prepared.typestate, prepared.roots)
+    gave_up = len(prepared.roots) - len(recordings)
     half = any(FRAMEWORK in clip.scaled for r in recordings.values() for clip in r.clips.values())
     half = half and _may_train_in_half(objects.functions.values())
     entries = Entries(pruner, programs)
@@ -178,7 +172,9 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
     violations = list(verdicts.of(recordings))
     away = [site for site, *rest in _places(found, violations) if not any(map(is_own, (site, *rest)))]
     if away:  # what shows in the other files without this one is theirs to report
-        theirs = _of_others(prepared)
+        acting = pruner.scaling | pruner.stepping
+        others = [name for name in objects.functions if name in acting and is_elsewhere(name)]
+        theirs = _recorded(prepared.typestate, others)
         told = {(violation.kind, violation.site) for violation in verdicts.of(theirs)}
         clipped = {
             site for recording in theirs.values() for site, clip in recording.clips.items() if _is_bad(clip)
@@ -198,16 +194,14 @@ def _places(clips: Iterable[ClipBeforeUnscale], violations: Iterable[Violation])
     yield from (violation.sites for violation in violations)
 
 
-def _of_others(prepared: Prepared) -> dict[str, Recording]:
-    """What the functions of the other files show when they are run by themselves."""
+def _recorded(typestate: Typestate, roots: Iterable[str]) -> dict[str, Recording]:
+    """What each function shows when it is run by itself, but for those that take too many steps."""
     found: dict[str, Recording] = {}
-    acting = prepared.pruner.scaling | prepared.pruner.stepping
-    for root in prepared.objects.functions:
-        if root in acting and is_elsewhere(root):
-            try:
-                found[root] = prepared.typestate.run(root)
-            except GaveUp:
-                continue
+    for root in roots:
+        try:
+            found[root] = typestate.run(root)
+        except GaveUp:
+            continue
     return found
 
 
@@ -231,7 +225,7 @@ def _verdict(
         return None
     confidence = max(
         (_confidence(record, recordings[root].imprecise, half) for root, record in bad.items()),
-        key=_ORDER.index,
+        key=lambda confidence: confidence.rank,
     )
     first = next((record for root, record in bad.items() if root), bad.get("", next(iter(bad.values()))))
     scaler, backward = next(iter(first.scaled.items()))

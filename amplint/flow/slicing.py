@@ -10,7 +10,7 @@ from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.gradients import Derived, clipped_by_call
 from amplint.flow.leaks import Leaks
-from amplint.flow.lift import last, names, scaled_by
+from amplint.flow.lift import last, names
 from amplint.flow.measures import (
     Measures,
     asks_for_finite,
@@ -176,7 +176,7 @@ class Slicer:
         made = self._objects.made_by(expr) if not isinstance(expr, ir.Const) else None
         if made is not None:
             return made if c.is_modelled(made.present) and c.is_modelled(made.enabled) else None
-        scalers, _ = self._factors(expr)
+        scalers, _ = self._objects.factors(expr)
         if scalers:
             return p.Scaled(scalers)
         is_test = isinstance(expr, (ir.Compare, ir.Bool)) or (isinstance(expr, ir.Unary) and expr.op == "not")
@@ -190,23 +190,6 @@ class Slicer:
         ):
             return None
         return p.Alias(term)
-
-    def _factors(self, expr: ir.Expr) -> tuple[tuple[c.Path, ...], tuple[c.Path, ...]]:
-        """The scalers that `expr` is scaled by, and the variables that may already be scaled."""
-        scalers: dict[c.Path, None] = {}
-        losses: dict[c.Path, None] = {}
-        receivers = {
-            id(e.func.value)
-            for e in walk.inside(expr)
-            if isinstance(e, ir.Call) and isinstance(e.func, ir.Attr) and e.func.attr == "scale"
-        }
-        for source in scaled_by(expr):
-            path = self._lift.path(source)
-            if path is not None and id(source) not in receivers:
-                losses[path] = None
-            elif path is not None and self._objects.is_scaler(path):
-                scalers[path] = None
-        return tuple(scalers), tuple(losses)
 
     # -- loops ----------------------------------------------------------------------------------------------
 
@@ -349,7 +332,7 @@ class Slicer:
                 arms = tuple(self._gradients(arm, call.site) for arm in (loss.body, loss.orelse))
                 yield p.Branch(test, arms[0], arms[1], call.site)
                 continue
-            more_scalers, more_losses = self._factors(loss)
+            more_scalers, more_losses = self._objects.factors(loss)
             scalers.update(dict.fromkeys(more_scalers))
             losses.update(dict.fromkeys(more_losses))
         if isinstance(call.func, ir.Attr) and call.func.attr == "manual_backward" and not scalers:
@@ -362,7 +345,7 @@ class Slicer:
             yield p.Backward(tuple(scalers), tuple(losses), call.site, False)
 
     def _gradients(self, loss: ir.Expr, site: int) -> p.Program:
-        scalers, losses = self._factors(loss)
+        scalers, losses = self._objects.factors(loss)
         return (p.Backward(scalers, losses, site),)
 
     def _invoke(self, call: ir.Call) -> Iterator[p.Node]:

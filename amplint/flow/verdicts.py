@@ -100,7 +100,7 @@ class Verdicts:
                     continue
                 if recording.imprecise:  # two tests of one thing may have been taken for two
                     doubtful = sighting.fine and kind not in _BY_GUARDS
-                    confidence = Confidence.LOW if doubtful else at_most_medium(confidence)
+                    confidence = Confidence.LOW if doubtful else _at_most_medium(confidence)
                 violation = Violation(
                     "no-update" if kind == "never-updated" else kind,
                     mistake.site,
@@ -113,7 +113,7 @@ class Verdicts:
                     mistake.entry,
                 )
                 key = (violation.kind, violation.site)
-                if key not in found or _RANK[found[key].confidence] < _RANK[confidence]:
+                if key not in found or found[key].confidence.rank < confidence.rank:
                     found[key] = violation
         return tuple(found[key] for key in sorted(found, key=lambda key: (key[1], key[0])))
 
@@ -165,9 +165,5 @@ class Verdicts:
         return guards <= self._surroundings.varying(backward)
 
 
-def at_most_medium(confidence: Confidence) -> Confidence:
-    """At most medium."""
+def _at_most_medium(confidence: Confidence) -> Confidence:
     return Confidence.MEDIUM if confidence is Confidence.HIGH else confidence
-
-
-_RANK = {Confidence.LOW: 0, Confidence.MEDIUM: 1, Confidence.HIGH: 2}

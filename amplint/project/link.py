@@ -139,9 +139,7 @@ class Project:
         if len(files) != 1 or depth > _LONGEST_CHAIN:
             return None
         names = self._exports(files[0])
-        if names is None:
-            return None
-        if name not in names:
+        if names is None or name not in names:
             return None
         onward = names[name]
         if onward == ("", ""):

@@ -12,7 +12,7 @@ from amplint.finding import Confidence, Severity
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held, objects_of
-from amplint.flow.lift import last, names
+from amplint.flow.lift import last, names, without_scale
 from amplint.flow.objects import backward_losses
 from amplint.flow.placement import Scene
 from amplint.flow.usage import Usage, usage_of
@@ -141,7 +141,7 @@ def _used(scene: Scene, taken: ir.Call) -> tuple[int, str, Confidence] | None:
                 if not isinstance(expr, ir.Call):
                     continue
                 for loss in backward_losses(expr):
-                    plain = _without_scale(loss)
+                    plain = without_scale(loss)
                     if plain is not taken and carries(plain) and not is_clean(plain):
                         return expr.site, "the penalty is part of this loss", Confidence.HIGH
         result = stmt.value if isinstance(stmt, ir.Return) else None
@@ -162,18 +162,6 @@ def _used(scene: Scene, taken: ir.Call) -> tuple[int, str, Confidence] | None:
         elif isinstance(stmt, ir.Assign) or is_clean(value):
             tainted -= paths
     return None
-
-
-def _without_scale(loss: ir.Expr) -> ir.Expr:
-    """`loss` of `scaler.scale(loss)`."""
-    if (
-        isinstance(loss, ir.Call)
-        and isinstance(loss.func, ir.Attr)
-        and loss.func.attr == "scale"
-        and loss.args
-    ):
-        return loss.args[0].value
-    return loss
 
 
 def _scales(scene: Scene) -> set[c.Path]:

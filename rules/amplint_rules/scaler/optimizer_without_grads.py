@@ -11,7 +11,7 @@ from amplint.finding import Confidence, Severity
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held, objects_of
-from amplint.flow.lift import last, names
+from amplint.flow.lift import last, names, without_scale
 from amplint.flow.objects import backward_losses
 from amplint.flow.placement import Definition, Place, Scene
 from amplint.flow.usage import Usage, Use, usage_of
@@ -83,19 +83,8 @@ def _constant_losses(held: Held, usage: Usage, steps: list[Use]) -> Iterator[tup
                 use = _step_of(held, scene, call, loss, steps)
                 if use is None or _is_guarded(held, scene, place, use, loss):
                     continue
-                for fresh in _made(held, usage, scene, _plain(loss), place, 0):
+                for fresh in _made(held, usage, scene, without_scale(loss), place, 0):
                     yield use, call, fresh
-
-
-def _plain(loss: ir.Expr) -> ir.Expr:
-    if (
-        isinstance(loss, ir.Call)
-        and isinstance(loss.func, ir.Attr)
-        and loss.func.attr == "scale"
-        and loss.args
-    ):
-        return loss.args[0].value
-    return loss
 
 
 def _step_of(held: Held, scene: Scene, call: ir.Call, loss: ir.Expr, steps: list[Use]) -> Use | None:
@@ -114,8 +103,8 @@ def _step_of(held: Held, scene: Scene, call: ir.Call, loss: ir.Expr, steps: list
 
 def _is_guarded(held: Held, scene: Scene, backward: Place, use: Use, loss: ir.Expr) -> bool:
     """Whether a test around, or one that leaves before, asks about the loss or about gradients."""
-    paths = set(scene.closure(_plain(loss))) & _assigned_losses(scene, loss)
-    own = held.lift.path(_plain(loss))
+    paths = set(scene.closure(without_scale(loss))) & _assigned_losses(scene, loss)
+    own = held.lift.path(without_scale(loss))
     if own is not None:
         paths.add(own)
     for place in scene.places:

@@ -10,7 +10,7 @@ from amplint.finding import Confidence, Severity
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held, objects_of
-from amplint.flow.lift import last, names
+from amplint.flow.lift import last, names, without_scale
 from amplint.flow.objects import backward_losses
 from amplint.flow.placement import Place, Scene
 from amplint.flow.usage import usage_of
@@ -130,21 +130,10 @@ def _skips(held: Held, scene: Scene) -> Iterator[_Skip]:
 def _losses(call: ir.Call) -> Iterator[ir.Expr]:
     """The losses that a call takes the gradient of, also through a wrapper that is called like a scaler."""
     for loss in backward_losses(call):
-        yield _plain(loss)
+        yield without_scale(loss)
     name = last(call.func).lower()
     if "scaler" in name and "grad" not in name.replace("grad_scaler", "") and len(call.args) >= 2:
-        yield _plain(call.args[0].value)
-
-
-def _plain(loss: ir.Expr) -> ir.Expr:
-    if (
-        isinstance(loss, ir.Call)
-        and isinstance(loss.func, ir.Attr)
-        and loss.func.attr == "scale"
-        and loss.args
-    ):
-        return loss.args[0].value
-    return loss
+        yield without_scale(call.args[0].value)
 
 
 # -- the test ------------------------------------------------------------------------------------------------
