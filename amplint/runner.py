@@ -219,7 +219,34 @@ class _Job:
 
         self._extract(files)
         folder = "" if base is None else base.absolute().as_posix()
-        return Project((ModuleIndex(file.name, file.imports, file.digest) for file in files), folder)
+        beside = [] if base is None else self._beside(files, base)
+        return Project((ModuleIndex(f.name, f.imports, f.digest) for f in (*files, *beside)), folder)
+
+    def _beside(self, files: list[_File], base: Path) -> list[_File]:
+        """Files that those of a small run import, to be looked at together with them but not checked."""
+        from amplint.project.nearby import MOST_GIVEN, Nearby
+
+        if len(files) > MOST_GIVEN:
+            return []
+        from amplint.discover import display_name
+
+        given = {Path(os.path.abspath(file.where)) for file in files}
+        imports = {
+            Path(os.path.abspath(file.where)): file.imports
+            for file in files
+            if file.extract is not None and file.extract.admitted
+        }
+        found: dict[Path, _File] = {}
+        for layer in Nearby().of(imports):
+            made = [_File(str(path), display_name(path, base)) for path in layer if path not in given]
+            self._extract(made)
+            for file in made:
+                found[file.path] = file
+                if file.digest:
+                    imports[file.path] = file.imports
+                if file.entry is None:
+                    self._put(file, None)
+        return list(found.values())
 
     def finish(self) -> RunResult:
         """The result, in order."""
@@ -391,23 +418,32 @@ class _Job:
     def _remember(self, file: _File, outcome: Outcome) -> None:
         """Put what a file gave into the cache, unless it depends on the day or failed."""
         seen = file.extract
-        if self._cache is None or seen is None or not seen.digest or outcome.internal_errors:
+        if outcome.internal_errors or seen is None:
             return
         if outcome.source.data and digest(outcome.source.data) != seen.digest:
             return  # it changed between the phases
+        self._put(file, None if "until=" in outcome.source.text else outcome)
+
+    def _put(self, file: _File, outcome: Outcome | None) -> None:
+        """Put a file into the cache, with what checking it gave where that is worth keeping."""
+        seen = file.extract
+        if self._cache is None or seen is None or not seen.digest:
+            return
         from amplint.cache import Entry, import_lines
 
-        findings = None if "until=" in outcome.source.text else outcome.findings
         entry = Entry(
             file.modified,
             file.size,
             seen.digest,
             seen.admitted,
             import_lines(seen.imports) if file.entry is None else file.entry.import_lines,
-            findings,
-            outcome.asked,
-            outcome.statistics,
         )
+        if outcome is not None:
+            entry.findings, entry.asked, entry.statistics = (
+                outcome.findings,
+                outcome.asked,
+                outcome.statistics,
+            )
         self._cache.put(file.where, entry)
 
 

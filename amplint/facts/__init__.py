@@ -25,6 +25,12 @@ def aliases() -> dict[str, str]:
 
 
 @cache
+def library(name: str) -> str:
+    """What a library's classes do to a scaler, as a module of Python in our own words: `libraries/<name>.txt`."""
+    return resources.files(__name__).joinpath("libraries").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+
+
+@cache
 def shim_names() -> tuple[str, ...]:
     """Names that the runtime shim offers in place of `torch.cuda.amp`'s."""
     return tuple(row["shim"] for row in table("cuda_amp_api") if row["shim"])

@@ -7,6 +7,8 @@ a multiple of `UNIT`, and its definitions are called `<2>.NativeScaler.__call__`
 from __future__ import annotations
 
 UNIT = 10_000_000
+#: What begins the names of what stands for libraries, in place of files.
+LIBRARY = "<library>/"
 
 
 def is_own(site: int) -> bool:
@@ -17,3 +19,8 @@ def is_own(site: int) -> bool:
 def is_elsewhere(qualname: str) -> bool:
     """Whether a function belongs to one of the other modules."""
     return qualname.startswith("<")
+
+
+def is_library(filename: str) -> bool:
+    """Whether this is no file of the run, but what amplint knows of a library (`facts/libraries`)."""
+    return filename.startswith(LIBRARY)

@@ -11,6 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amplint import facts
+from amplint.model.units import LIBRARY, is_library
+
 if TYPE_CHECKING:
     from amplint.model.module import ModuleModel
     from amplint.project.resolve import Resolution, Resolver
@@ -91,9 +94,11 @@ class Project:
     # -- what is in other files -----------------------------------------------------------------------------
 
     def source(self, filename: str) -> Source | None:
-        """The source of another file of the run, as it was when the run began."""
-        from amplint.source import SourceError, read_source
+        """The source of another file of the run, as it was when the run began, or of what stands for a library."""
+        from amplint.source import SourceError, read_source, source_from_text
 
+        if is_library(filename):
+            return source_from_text(facts.library(filename.removeprefix(LIBRARY)), filename)
         wanted = self._ask("", f"={filename}")[0]
         if not wanted:
             return None
@@ -105,7 +110,7 @@ class Project:
 
     def model(self, filename: str) -> ModuleModel | None:
         """The model of another file of the run, if it can be parsed."""
-        digest = self._ask("", f"={filename}")[0]
+        digest = "" if is_library(filename) else self._ask("", f"={filename}")[0]
         key = f"{digest} {filename}"
         if key in self._models:
             self._models.move_to_end(key)
@@ -121,7 +126,8 @@ class Project:
         """The file and the name in it that the qualified `name` of `filename` denotes, where that is known.
 
         `name` is as the file's imports write it (`utils.amp.NativeScaler`, `.amp.NativeScaler`); re-exports are
-        followed. None where several files may be meant.
+        followed, and what is not in the run may be a class of a library whose doings are known. None where several
+        files may be meant.
         """
         dots = len(name) - len(name.lstrip("."))
         parts = name[dots:].split(".")
@@ -132,6 +138,19 @@ class Project:
             found = self._follow(filename, origin, parts[size], 0)
             if found is not None:
                 return found[0], ".".join([found[1], *parts[size + 1 :]])
+        return self._in_library(filename, name)
+
+    def _in_library(self, filename: str, name: str) -> tuple[str, str] | None:
+        """The same for a class of `facts/libraries.tsv`, where nothing of that name is in the run."""
+        from amplint.project.resolve import NOT_IN_RUN
+
+        origin, _, last = name.rpartition(".")
+        for row in facts.table("libraries"):
+            known, _, wanted = row["name"].rpartition(".")
+            if last == wanted and origin and known in ("*", origin):
+                if self.meaning(filename, origin, last).reason != NOT_IN_RUN:
+                    return None
+                return LIBRARY + row["file"], row["definition"]
         return None
 
     def _follow(self, filename: str, origin: str, name: str, depth: int) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from amplint.gate import Outline
 
 #: Methods whose result is a tensor of another dtype or on another device.
 CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as", "cuda", "npu", "xpu")
+_CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 
 
 def discarded_cast(outline: Outline) -> bool:
@@ -26,20 +27,22 @@ def with_and(outline: Outline) -> bool:
 
 
 def clip_before_unscale(outline: Outline) -> bool:
-    """Something that scales a loss; the clip may stand in another file, but not accelerate's."""
-    return protocol(outline) or (
-        has_accelerator(outline) and not outline.names.isdisjoint(("clip_grad_norm_", "clip_grad_value_"))
+    """Something that scales a loss; the clip may stand in another file, but not one past a framework's object."""
+    return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
+
+
+def has_owner(outline: Outline) -> bool:
+    """A framework's object that owns a scaler, what it prepares, and a backward."""
+    return "backward" in outline.names and any(
+        row["class"].rpartition(".")[2] in outline.names
+        and not outline.names.isdisjoint(row["prepare"].split(","))
+        for row in facts.table("scaler_owners")
     )
 
 
-def has_accelerator(outline: Outline) -> bool:
-    """An Accelerator of accelerate, what it prepares, and a backward."""
-    return {"Accelerator", "prepare", "backward"} <= outline.names
-
-
 def scaler_step_bypass(outline: Outline) -> bool:
-    """Something that scales a loss, or an Accelerator that does."""
-    return protocol(outline) or has_accelerator(outline)
+    """Something that scales a loss, or a framework's object that does."""
+    return protocol(outline) or has_owner(outline)
 
 
 def protocol(outline: Outline) -> bool:
@@ -48,10 +51,8 @@ def protocol(outline: Outline) -> bool:
 
 
 def repeated_unscale(outline: Outline) -> bool:
-    """The same, or accelerate's clip of accumulated gradients."""
-    names = outline.names
-    clips = has_accelerator(outline) and "sync_gradients" not in names
-    return protocol(outline) or (clips and not names.isdisjoint(("clip_grad_norm_", "clip_grad_value_")))
+    """The same, or a framework's clip of accumulated gradients."""
+    return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
 
 
 def amp_gated_on_cuda(outline: Outline) -> bool:

@@ -13,7 +13,7 @@ from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint.syntax.tree import Tree
 from amplint_rules import shapes, statements
-from amplint_rules.scaler import accelerate, protocol
+from amplint_rules.scaler import frameworks, protocol
 
 _ELSEWHERE = (
     "the optimizer or the scaler has no name where the clip stands; call unscale_ before the clip by hand"
@@ -42,7 +42,7 @@ def check(ctx: Context) -> Iterable[Report]:
                 fix=partial(_checked_fix, ctx, clip, found),
             )
 
-    yield from accelerate.raw_clips(ctx)
+    yield from frameworks.raw_clips(ctx)
 
 
 def _checked_fix(ctx: Context, clip: ClipBeforeUnscale, found: Sequence[ClipBeforeUnscale]) -> Fix | str:
@@ -74,7 +74,7 @@ def _trace(ctx: Context, clip: ClipBeforeUnscale) -> list[tuple[cst.CSTNode, str
     steps.append((clip.site, "clipped here, with no unscale_ on this path"))
     steps.extend((site, "unscaled only here") for site in clip.late_unscales)
     steps.extend((site, "the clipped gradients are consumed here") for site in clip.steps[:1])
-    return [protocol.step(ctx, site, text) for site, text in steps]
+    return protocol.trace(ctx, steps)
 
 
 def _protocol_call(ctx: Context, clip: ClipBeforeUnscale) -> tuple[str, str] | None:
@@ -82,7 +82,9 @@ def _protocol_call(ctx: Context, clip: ClipBeforeUnscale) -> tuple[str, str] | N
     found: set[tuple[str, str]] = set()
     for site in clip.steps or clip.late_unscales:
         model, call = protocol.place(ctx, site)
-        if not (isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.args):
+        if protocol.in_library(ctx, site) or not (
+            isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.args
+        ):
             return None
         if call.args[0].star or call.args[0].keyword not in (None,):
             return None
@@ -269,7 +271,7 @@ RULE = Rule(
     summary="gradients are clipped while they are still multiplied by the loss scale",
     severity=Severity.ERROR,
     check=check,
-    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator"),
+    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator", "Fabric"),
     shape=shapes.clip_before_unscale,
     fixable="sometimes",
     module=__name__,

@@ -12,7 +12,7 @@ from amplint.finding import Fix, Note, Severity
 from amplint.flow.scaler import scaler_analysis
 from amplint.flow.verdicts import Violation
 from amplint.model.module import ModuleModel
-from amplint.model.units import is_own
+from amplint.model.units import is_library, is_own
 from amplint.rule import Context, Report
 from amplint_rules import statements
 
@@ -37,7 +37,7 @@ def reported(ctx: Context, kind: str, message: Message, fix: Repair) -> Iterable
             node(ctx, site),
             message(ctx, violation),
             confidence=violation.confidence,
-            trace=[step(ctx, place, text) for place, text in violation.trace],
+            trace=trace(ctx, violation.trace),
             fix=partial(fix, ctx, violation) if not away else partial(in_another_file, ctx, away[0]),
         )
         yield report, violation
@@ -50,9 +50,21 @@ def own_site(site: int, entry: int | None) -> int | None:
 
 def in_another_file(ctx: Context, site: int) -> str:
     """Why there is no fix where a part of the mistake is elsewhere."""
+    if in_library(ctx, site):
+        return "a part of it happens in a library"
     note = step(ctx, site, "")
     assert isinstance(note, Note)
     return f"a part of it stands in another file ({note.filename}:{note.start.row})"
+
+
+def trace(ctx: Context, steps: Iterable[tuple[int, str]]) -> list[tuple[cst.CSTNode, str] | Note]:
+    """The steps of a trace, without those that readers could not open."""
+    return [step(ctx, site, text) for site, text in steps if not in_library(ctx, site)]
+
+
+def in_library(ctx: Context, site: int) -> bool:
+    """Whether a site is in what stands for a library, which readers cannot open."""
+    return is_library(place(ctx, site)[0].filename)
 
 
 def step(ctx: Context, site: int, text: str) -> tuple[cst.CSTNode, str] | Note:

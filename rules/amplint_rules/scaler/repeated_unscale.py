@@ -11,7 +11,7 @@ from amplint.flow.gradients import CLIPPERS
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
-from amplint_rules.scaler import accelerate, protocol
+from amplint_rules.scaler import frameworks, protocol
 
 _DECISION = (
     "unscale_ (and the clip) belong under the condition of the step, and whether the clip's result is wanted on "
@@ -23,7 +23,7 @@ _TWICE = "two calls unscale the same gradients; which of them is right is for yo
 def check(ctx: Context) -> Iterable[Report]:
     """Report `unscale_` calls that can repeat, and accelerate's clip where it unscales on every micro-step."""
     yield from protocol.reports(ctx, "repeated-unscale", _message, _fix)
-    yield from accelerate.unguarded_clips(ctx)
+    yield from frameworks.unguarded_clips(ctx)
 
 
 def _repeats_itself(violation: Violation) -> bool:
@@ -147,7 +147,7 @@ RULE = Rule(
     summary="unscale_ can run twice for one optimizer before update",
     severity=Severity.ERROR,
     check=check,
-    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator"),
+    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator", "Fabric"),
     shape=shapes.repeated_unscale,
     fixable="sometimes",
     module=__name__,

@@ -10,13 +10,13 @@ from amplint.finding import Applicability, Edit, Fix, FixKind, Severity
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
-from amplint_rules.scaler import accelerate, protocol
+from amplint_rules.scaler import frameworks, protocol
 
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report each step of an optimizer that a scaler should take, and what is done past an Accelerator."""
     yield from protocol.reports(ctx, "bypass", _message, _fix)
-    yield from accelerate.bypasses(ctx)
+    yield from frameworks.bypasses(ctx)
 
 
 def _message(ctx: Context, violation: Violation) -> str:
@@ -69,7 +69,7 @@ RULE = Rule(
     summary="an optimizer steps itself with gradients that a GradScaler scaled",
     severity=Severity.ERROR,
     check=check,
-    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator"),
+    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator", "Fabric"),
     shape=shapes.scaler_step_bypass,
     fixable="sometimes",
     module=__name__,
