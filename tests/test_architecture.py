@@ -57,6 +57,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.finding",
         "amplint.flow",
         "amplint.model",
+        "amplint.model.units",
         "amplint.source",
     },
     "amplint.port": {
