@@ -1,0 +1,131 @@
+"""Runs a file from its entry points, and keeps what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from amplint.flow import walk
+from amplint.flow.classes import Classes
+from amplint.flow.lift import last, names
+from amplint.flow.precision import names as known
+from amplint.flow.precision.lattice import ANY, F32
+from amplint.flow.precision.machine import Machine, OutOfSteps
+from amplint.flow.precision.notes import Notes
+from amplint.flow.precision.operators import CUDA, Ambient, Rules
+from amplint.flow.precision.state import Object
+from amplint.flow.precision.values import Ref, Value
+from amplint.model import ir
+from amplint.model.units import is_elsewhere
+
+if TYPE_CHECKING:
+    from amplint.model.linked import Elsewhere, Linked
+    from amplint.model.module import ModuleModel
+
+#: What nobody knows of a place that nobody calls: whether there is a region around it.
+_UNKNOWN = Ambient(None, frozenset(("float16", "bfloat16")))
+#: Calls that say that a function is a loop of its own, which no region surrounds.
+_DRIVES = frozenset(("backward", "zero_grad", "autocast", "step", "unscale_"))
+
+
+class Precision:
+    """What was seen of one file, for one backend."""
+
+    def __init__(self, linked: Linked, notes: Notes) -> None:
+        self.linked = linked
+        self.notes = notes
+
+
+_RESULTS: WeakKeyDictionary[ModuleModel, dict[Rules, Precision]] = WeakKeyDictionary()
+
+
+def precision_of(
+    model: ModuleModel,
+    elsewhere: Elsewhere | None = None,
+    backend: str = CUDA,
+    torch: tuple[int, int] = (2, 13),
+) -> Precision:
+    """What was seen of a file, looked at with those that it uses; computed once for each backend and version."""
+    from amplint.model.linked import Linked
+
+    rules = Rules(backend, torch)
+    cached = _RESULTS.setdefault(model, {})
+    if rules not in cached:
+        linked = Linked(model, elsewhere)
+        cached[rules] = Precision(linked, interpret(linked.functions, linked.classes, rules))
+    return cached[rules]
+
+
+def interpret(functions: Mapping[str, ir.Function], classes: Mapping[str, ir.Class], rules: Rules) -> Notes:
+    """Run the code of the module, then every function that it did not reach."""
+    default = frozenset((F32,))
+    machine = Machine(functions, Classes(classes), rules, default)
+    try:
+        machine.run_module()
+    except OutOfSteps:
+        machine.notes.gave_up += 1
+    after = machine.state.copy()
+    for name in _entries(functions):
+        if name in machine.notes.entered:
+            continue
+        machine.state = after.copy()
+        machine._calls.clear()
+        machine.refill()
+        try:
+            _enter(machine, functions[name])
+        except OutOfSteps:
+            machine.notes.gave_up += 1
+    return machine.notes
+
+
+def _entries(functions: Mapping[str, ir.Function]) -> Iterator[str]:
+    """The functions of the file itself, those first that drive others."""
+    own = [name for name in functions if name and not is_elsewhere(name)]
+    called = {
+        last(expr.func)
+        for function in functions.values()
+        for expr in walk.expressions(function.body)
+        if isinstance(expr, ir.Call)
+    }
+    yield from sorted(own, key=lambda name: (name.rpartition(".")[2] in called, not _drives(functions[name])))
+
+
+def _drives(function: ir.Function) -> bool:
+    return any(
+        isinstance(expr, ir.Call) and last(expr.func) in _DRIVES for expr in walk.expressions(function.body)
+    )
+
+
+def _enter(machine: Machine, function: ir.Function) -> None:
+    """Run a function of which nobody knows how it is called."""
+    is_free = _drives(function) or any(
+        known.is_autocast(n)
+        for d in function.decorators
+        for n in names(d.func if isinstance(d, ir.Call) else d)
+    )
+    machine.around = Ambient() if is_free else _UNKNOWN
+    me: Value | None = None
+    skip = 0
+    if function.owner is not None and function.owner in machine.classes.by_name and not function.is_static:
+        me = _instance(machine, function.owner, function.site)
+        skip = 1
+        if function.qualname.endswith(".__init__"):
+            return
+    arguments = machine.unknown_arguments(function, skip)
+    machine.invoke(function.qualname, me, (), arguments, function.site)
+
+
+def _instance(machine: Machine, klass: str, site: int) -> Value:
+    """An instance of which nobody knows how it was made; a module may have been cast since."""
+    ref = Ref(("<self>", klass))
+    if ref.key in machine.state.heap:
+        return ref
+    machine.state.heap[ref.key] = Object(klass, (), ANY, is_own=True, site=site)
+    init = machine.classes.method(klass, "__init__")
+    if init is not None:
+        arguments = machine.unknown_arguments(machine.functions[init], 1)
+        machine.invoke(init, ref, (), arguments, site)
+    if machine.is_module(ref):
+        machine.cast_module(ref, ANY, site, "")
+    return ref
