@@ -48,6 +48,7 @@ MODULES = (
     "scaler.scale_read_after_update",
     "scaler.optimizer_without_grads",
     "scaler.clip_without_overflow_guard",
+    "precision.low_precision_softmax",
     "values.discarded_cast",
     "values.with_and",
     "about_run.syntax_error",

@@ -14,6 +14,36 @@ from amplint.gate import Outline
 #: Methods whose result is a tensor of another dtype or on another device.
 CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as", "cuda", "npu", "xpu")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
+#: Words without one of which a file makes nothing low precision.
+LOW_PRECISION_WORDS = ("autocast", "half", "float16", "bf16", "fp16", "precision", "HalfTensor")
+#: Identifiers and short strings by which a file makes something low precision.
+_LOW = frozenset(
+    (
+        *(
+            "half",
+            "bfloat16",
+            "float16",
+            "fp16",
+            "bf16",
+            "HalfTensor",
+            "BFloat16Tensor",
+            "torch.cuda.HalfTensor",
+        ),
+        *("autocast", "custom_fwd", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
+    )
+)
+
+
+def low_precision(outline: Outline) -> bool:
+    """Something that makes values low precision."""
+    return not outline.names.isdisjoint(_LOW)
+
+
+def low_precision_softmax(outline: Outline) -> bool:
+    """The same, and a softmax."""
+    return low_precision(outline) and any(
+        "softm" in name.lower() or name == "logsumexp" for name in outline.names
+    )
 
 
 def discarded_cast(outline: Outline) -> bool:

@@ -47,12 +47,12 @@ def precision_of(
     torch: tuple[int, int] = (2, 13),
 ) -> Precision:
     """What was seen of a file, looked at with those that it uses; computed once for each backend and version."""
-    from amplint.model.linked import Linked
+    from amplint.model.linked import DTYPES, Linked
 
     rules = Rules(backend, torch)
     cached = _RESULTS.setdefault(model, {})
     if rules not in cached:
-        linked = Linked(model, elsewhere)
+        linked = Linked(model, elsewhere, DTYPES)
         cached[rules] = Precision(linked, interpret(linked.functions, linked.classes, rules))
     return cached[rules]
 

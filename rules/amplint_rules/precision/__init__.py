@@ -1,0 +1,1 @@
+"""AMP3: the precision of values."""
