@@ -23,6 +23,8 @@ from amplint.model.units import UNIT, is_elsewhere
 _MOST = 8
 _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
+#: Rows of a definition that may leave the work to others.
+_SHORT = 12
 #: What a definition elsewhere must contain to be worth looking at.
 _MATTERS = re.compile(
     r"\btorch\.|\bnn\.|\bF\.|\.(?:sum|mean|log|exp|pow|softmax|half|float|to|type_as|sigmoid)\s*\("
@@ -131,7 +133,7 @@ class OnDemand:
             source is None
             or len(self._units) > _MOST
             or len(source.text) > _LARGEST
-            or not _MATTERS.search(definition_text(source.text, qualname.partition(".")[0]))
+            or not _may_matter(source.text, qualname.partition(".")[0])
         ):
             return None
         model = self._elsewhere.model(filename)
@@ -147,3 +149,9 @@ class OnDemand:
         self._units.append(_Unit(model, prefix, lowering, frozenset(model.function_names)))
         self.classes.update(model.lowered_classes(lowering, prefix))
         return number
+
+
+def _may_matter(text: str, name: str) -> bool:
+    """Whether a definition computes with tensors, or is so short that what it calls may."""
+    definition = definition_text(text, name)
+    return bool(_MATTERS.search(definition)) or (definition.count("\n") < _SHORT and "torch" in text)

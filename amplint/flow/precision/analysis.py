@@ -11,7 +11,7 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import names as known
 from amplint.flow.precision.lattice import ANY, F32
-from amplint.flow.precision.machine import Files, Machine, OutOfSteps
+from amplint.flow.precision.machine import BUDGET, Files, Machine, OutOfSteps
 from amplint.flow.precision.notes import Notes
 from amplint.flow.precision.operators import CUDA, Ambient, Rules
 from amplint.flow.precision.state import Object
@@ -63,9 +63,10 @@ def interpret(
     classes: Mapping[str, ir.Class],
     rules: Rules,
     files: Files | None = None,
+    budget: int = BUDGET,
 ) -> Notes:
     """Run the code of the module, then every function that it did not reach."""
-    machine = Machine(functions, Classes(classes), rules, frozenset((F32,)), files)
+    machine = Machine(functions, Classes(classes), rules, frozenset((F32,)), files, budget)
     try:
         machine.run_module()
     except OutOfSteps:

@@ -475,8 +475,8 @@ class Machine:
             else:
                 ends.append(self.state)
             return self._go_on(ends)
-        if not (isinstance(stmt, ir.While) and self.truth(stmt.test) is True):
-            ends.append(self.state.copy())
+        if isinstance(stmt, ir.While) and self.truth(stmt.test) is not True:
+            ends.append(self.state.copy())  # a `for` is taken to run at least once
         for _ in range(_ROUNDS):
             entry = self.state.copy()
             if isinstance(stmt, ir.For):
@@ -670,9 +670,8 @@ class Machine:
             if isinstance(variable, Tensor) and said:
                 holds = wanted == (test.op in ("==", "is", "in"))
                 kept = variable.dtypes & said if holds else variable.dtypes - said
-                if (holds and kept) or (
-                    not holds and kept and UNKNOWN not in variable.dtypes and len(said) == 1
-                ):
+                is_exact = isinstance(other, Sequence_) or len(said) == 1
+                if kept and (holds or (is_exact and UNKNOWN not in variable.dtypes)):
                     self._assign(test.left.value, replace(variable, dtypes=kept), quietly=True)
         elif test.op in ("is", "is not") and isinstance(test.right, ir.Const) and test.right.value is None:
             value = self.value(test.left)
@@ -698,7 +697,7 @@ class Machine:
             found = self._from_outside(expr)
         if found is None:
             found = self._named(expr)
-        if isinstance(found, (Tensor, Region)) and is_own(expr.site):
+        if isinstance(found, (Tensor, Region, Either)) and is_own(expr.site):
             self.notes.saw(expr.site, found, self.ambient)
         return found
 
@@ -739,7 +738,14 @@ class Machine:
                 return Class(local)
             if local in self.functions:
                 return Function(local)
-            return TOP
+            owner, _, attr = local.rpartition(".")
+            if owner not in self.classes.by_name:
+                return TOP
+            method = self.classes.method(owner, attr)
+            if method is not None:
+                return Function(method)
+            field_ = self._class_field(owner, attr)
+            return field_ if field_ != TOP else Method(Class(owner), attr)
         dtype = known.dtype_named(name)
         if dtype is not None:
             return Dtype(frozenset((dtype,)))
@@ -1315,7 +1321,9 @@ def _one(value: Value) -> Value:
     if isinstance(value, Either):
         found = tensors_in(value)
         if found:
-            return join_all([*found, TOP]) if len(found) < len(value.values) else join_all(found)
+            others = [v for v in value.values if not isinstance(v, Tensor)]
+            is_number = all(numbers.is_number(v) or v == NONE for v in others)
+            return join_all(found) if is_number else join_all([*found, TOP])
         if all(isinstance(v, (Py, Number)) for v in value.values):
             return Number()
         return TOP
@@ -1332,7 +1340,7 @@ def _dtypes_of(value: Value) -> Dtypes:
         return value.dtypes
     if isinstance(value, Sequence_) and value.items:
         found = [_dtypes_of(item) for item in value.items]
-        return frozenset().union(*found) if all(found) else frozenset()
+        return frozenset().union(*found) if all(len(each) == 1 for each in found) else frozenset()
     return frozenset()
 
 
