@@ -459,6 +459,29 @@ def test_a_function_that_nobody_calls_may_stand_in_a_region() -> None:
     )
 
 
+def test_switches_are_tried_on_their_own() -> None:
+    text = dedent(
+        """
+        def main(args, x: torch.Tensor):
+            net = nn.Linear(2, 2)
+            x = x.float()
+            if args.fp16:
+                net.half()
+                x = x.half()
+            y = net(x)
+            if args.fp16:
+                y = y.float()
+            return y.softmax(-1), net(x).softmax(-1)
+
+        main(input(), torch.rand(2, 2))
+        """
+    )
+    model = model_of(source_from_text(HEAD + text, "train.py"), Settings())
+    assert isinstance(model, ModuleModel)
+    ran = [said(applied.result) for applied in precision_of(model).notes.of("softmax")]
+    assert ran == ["float32", "float16 or float32", "float16", "float16 or float32"]
+
+
 def test_the_default_dtype() -> None:
     check(
         """

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: What nobody knows of a place that nobody calls: whether there is a region around it.
 _UNKNOWN = Ambient(None, frozenset(("float16", "bfloat16")))
+#: Switches that are tried, one at a time.
+_MOST_SWITCHES = 2
 #: Calls that say that a function is a loop of its own, which no region surrounds.
 _DRIVES = frozenset(("backward", "zero_grad", "autocast", "step", "unscale_"))
 
@@ -65,21 +67,34 @@ def interpret(
     files: Files | None = None,
     budget: int = BUDGET,
 ) -> Notes:
-    """Run the code of the module, then every function that it did not reach."""
-    machine = Machine(functions, Classes(classes), rules, frozenset((F32,)), files, budget)
+    """Run the code of the module, then every function that it did not reach.
+
+    Where a switch decides whether something becomes low precision, all is run once more with the switch on: what
+    follows is then certain on that path, and what asks for the same switch again is known.
+    """
+
+    def run(assumed: Mapping[str, bool]) -> Notes:
+        return _run(Machine(functions, Classes(classes), rules, frozenset((F32,)), files, budget, assumed))
+
+    notes = run({})
+    for name in notes.switches[:_MOST_SWITCHES]:
+        notes.add(run({name: True}))
+    return notes
+
+
+def _run(machine: Machine) -> Notes:
     try:
         machine.run_module()
     except OutOfSteps:
         machine.notes.gave_up += 1
     after = machine.state.copy()
-    for name in _entries(functions):
+    for name in _entries(machine.functions):
         if name in machine.notes.entered:
             continue
         machine.state = after.copy()
-        machine._calls.clear()
         machine.refill()
         try:
-            _enter(machine, functions[name])
+            _enter(machine, machine.functions[name])
         except OutOfSteps:
             machine.notes.gave_up += 1
     return machine.notes

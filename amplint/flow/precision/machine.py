@@ -12,7 +12,7 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import library, methods, modules, numbers
 from amplint.flow.precision import names as known
-from amplint.flow.precision.lattice import ANY, BOOL, F32, UNKNOWN, Dtypes, is_possible
+from amplint.flow.precision.lattice import ANY, BOOL, F32, LOW, UNKNOWN, Dtypes, is_possible
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
 from amplint.flow.precision.state import Object, State, joined
@@ -117,8 +117,11 @@ class Machine:
         default: Dtypes = frozenset((F32,)),
         files: Files | None = None,
         budget: int = BUDGET,
+        assumed: Mapping[str, bool] | None = None,
     ) -> None:
         self._files = files
+        #: Tests of switches (`args.fp16`), as written, that are taken to hold or not.
+        self.assumed = dict(assumed or {})
         self.functions = functions
         self.classes = classes
         self.rules = rules
@@ -161,7 +164,8 @@ class Machine:
         return self.around
 
     def refill(self) -> None:
-        """Allow as many steps as at the beginning, for another entry point."""
+        """Begin at another entry point, with as many steps as at the beginning."""
+        self._calls.clear()
         self._budget = self._full
 
     def note(
@@ -436,6 +440,7 @@ class Machine:
         if test is not None:
             self._narrow(stmt.test, test)
             return self._block(stmt.body if test else stmt.orelse)
+        self._note_switch(stmt.test, walk.expressions(stmt.body))
         before = self.state
         after: list[State] = []
         for wanted, block in ((True, stmt.body), (False, stmt.orelse)):
@@ -444,6 +449,12 @@ class Machine:
             if self._block(block):
                 after.append(self.state)
         return self._go_on(after)
+
+    def _note_switch(self, test: ir.Expr, guarded: Iterator[ir.Expr]) -> None:
+        """Keep a test that decides whether something becomes low precision."""
+        name = switch(test)
+        if name and name not in self.notes.switches and any(_lowers(expr) for expr in guarded):
+            self.notes.switches.append(name)
 
     def _branches(self, blocks: Sequence[ir.Block], complete: bool) -> bool:
         before = self.state
@@ -647,7 +658,8 @@ class Machine:
                 return left
             right = self.truth(expr.right)
             return right if left is not None or right is (expr.op == "or") else None
-        return truth_of(self.value(expr))
+        found = truth_of(self.value(expr))
+        return self.assumed.get(switch(expr)) if found is None and self.assumed else found
 
     def _narrow(self, test: ir.Expr, wanted: bool) -> None:
         """What a test says of the dtype of a variable where it holds."""
@@ -890,6 +902,7 @@ class Machine:
         test = self.truth(expr.test)
         if test is not None:
             return self.value(expr.body if test else expr.orelse)
+        self._note_switch(expr.test, walk.inside(expr.body))
         return join(self.value(expr.body), self.value(expr.orelse))
 
     def _subscript(self, expr: ir.Subscript) -> Value:
@@ -1288,6 +1301,26 @@ class Machine:
         """A module was handed to code that is not looked into, which may cast it."""
         if isinstance(value, Ref) and self.is_module(value) and _CHANGES_DTYPE.search(to):
             self.cast_module(value, ANY, 0, "")
+
+
+def switch(test: ir.Expr) -> str:
+    """What identifies the test of a switch wherever it is asked: `args.fp16`, `precision == "fp16"`; "" for others."""
+    if isinstance(test, ir.Name):
+        return test.id
+    if isinstance(test, ir.Attr):
+        owner = switch(test.value)
+        return f"{owner}.{test.attr}" if owner else ""
+    if isinstance(test, ir.Compare) and test.op == "==" and isinstance(test.right, ir.Const):
+        owner = switch(test.left)
+        return f"{owner} == {test.right.value!r}" if owner else ""
+    return ""
+
+
+def _lowers(expr: ir.Expr) -> bool:
+    """Whether an expression names a cast to low precision, or a low dtype."""
+    if isinstance(expr, ir.Call):
+        return last(expr.func) in ("half", "bfloat16")
+    return isinstance(expr, (ir.Name, ir.Attr)) and any(known.dtype_named(n) in LOW for n in names(expr))
 
 
 def is_put_off(thing: Object) -> bool:
