@@ -193,3 +193,9 @@ def rank_local_nonfinite_skip(outline: Outline) -> bool:
 def optimizer_without_grads(outline: Outline) -> bool:
     """A scaler that steps something, and a tensor that is made with a gradient or a module that is replaced."""
     return scaler_step(outline)
+
+
+def backward_in_autocast(outline: Outline) -> bool:
+    """A region, and something that computes gradients."""
+    names = outline.names
+    return "autocast" in names and not names.isdisjoint(("backward", "manual_backward", "grad"))
