@@ -52,6 +52,7 @@ MODULES = (
     "values.discarded_cast",
     "values.with_and",
     "regions.backward_in_autocast",
+    "regions.bce_under_autocast",
     "about_run.syntax_error",
     "about_run.unused_suppression",
     "about_run.unknown_rule_in_suppression",

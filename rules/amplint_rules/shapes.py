@@ -199,3 +199,8 @@ def backward_in_autocast(outline: Outline) -> bool:
     """A region, and something that computes gradients."""
     names = outline.names
     return "autocast" in names and not names.isdisjoint(("backward", "manual_backward", "grad"))
+
+
+def autocast(outline: Outline) -> bool:
+    """Something that may be an autocast region."""
+    return "autocast" in outline.names
