@@ -374,7 +374,9 @@ def backward_of(call: ir.Call) -> ir.Expr | None:
 
 def is_context_manager(function: ir.Function) -> bool:
     """Whether a generator is a context manager by `contextlib.contextmanager`."""
-    return any(last(decorator) in ("contextmanager", "asynccontextmanager") for decorator in function.decorators)
+    return any(
+        last(decorator) in ("contextmanager", "asynccontextmanager") for decorator in function.decorators
+    )
 
 
 def _around_yield(block: ir.Block) -> Iterator[ir.Expr]:

@@ -53,6 +53,7 @@ MODULES = (
     "values.with_and",
     "regions.backward_in_autocast",
     "regions.bce_under_autocast",
+    "regions.autocast_weight_cache",
     "about_run.syntax_error",
     "about_run.unused_suppression",
     "about_run.unknown_rule_in_suppression",

@@ -204,3 +204,9 @@ def backward_in_autocast(outline: Outline) -> bool:
 def autocast(outline: Outline) -> bool:
     """Something that may be an autocast region."""
     return "autocast" in outline.names
+
+
+def autocast_weight_cache(outline: Outline) -> bool:
+    """A region, and something that changes weights or switches gradients off."""
+    changing = ("step", "load_state_dict", "no_grad", "copy_", "data", "lerp_", "copy_to", "inference_mode")
+    return "autocast" in outline.names and not outline.names.isdisjoint(changing)

@@ -27,7 +27,14 @@ _AFTER = frozenset(
         *("backward", "manual_backward", "scale", "step", "update", "unscale_", "zero_grad", "get_scale"),
         *("clip_grad_norm_", "clip_grad_value_", "parameters", "get_last_lr", "item", "detach", "cpu"),
         *("append", "print", "log", "info", "debug", "float", "int", "len", "round", "format", "no_sync"),
-        *("set_postfix", "set_description", "add_scalar", "synchronize", "empty_cache", "clear_autocast_cache"),
+        *(
+            "set_postfix",
+            "set_description",
+            "add_scalar",
+            "synchronize",
+            "empty_cache",
+            "clear_autocast_cache",
+        ),
     )
 )
 
@@ -46,7 +53,7 @@ def check(ctx: Context) -> Iterable[Report]:
     for site, (sure, span, event) in sorted(found.items()):
         yield Report(
             ctx.model.tree.nodes[site],
-            "gradients are computed inside the autocast region here: what backward runs itself (custom functions, hooks, "
+            "gradients are computed inside the autocast region: what backward runs itself (custom functions, hooks, "
             "recomputation, compiled graphs) is autocast a second time; leave the region after the loss",
             severity=Severity.ERROR if compiled else None,
             confidence=sure,
@@ -66,7 +73,11 @@ def _confidence(spans: Spans, event: Event) -> Confidence | None:
     if not (is_penalty or _is_backward(event.expr)) or not spans.is_on(event):
         return None
     if is_penalty:  # inside a model it may have to be here
-        return Confidence.MEDIUM if not event.calls and _trains(held.functions[event.function]) else Confidence.LOW
+        return (
+            Confidence.MEDIUM
+            if not event.calls and _trains(held.functions[event.function])
+            else Confidence.LOW
+        )
     return Confidence.HIGH
 
 
@@ -126,7 +137,11 @@ def _fix(ctx: Context, spans: Spans, span: Span, event: Event) -> Fix | str:
 def _called(ctx: Context, stmt: cst.CSTNode) -> Iterator[str]:
     for node in ctx.model.tree.within(stmt):
         if isinstance(node, cst.Call):
-            yield node.func.attr.value if isinstance(node.func, cst.Attribute) else ctx.model.tree.code(node.func)
+            yield (
+                node.func.attr.value
+                if isinstance(node.func, cst.Attribute)
+                else ctx.model.tree.code(node.func)
+            )
         elif isinstance(node, (cst.FunctionDef, cst.With)):
             yield "?"
 
