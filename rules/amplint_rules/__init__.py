@@ -53,6 +53,7 @@ MODULES = (
     "values.with_and",
     "regions.backward_in_autocast",
     "regions.bce_under_autocast",
+    "regions.function_without_custom_fwd",
     "regions.autocast_weight_cache",
     "about_run.syntax_error",
     "about_run.unused_suppression",

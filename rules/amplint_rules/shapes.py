@@ -210,3 +210,11 @@ def autocast_weight_cache(outline: Outline) -> bool:
     """A region, and something that changes weights or switches gradients off."""
     changing = ("step", "load_state_dict", "no_grad", "copy_", "data", "lerp_", "copy_to", "inference_mode")
     return "autocast" in outline.names and not outline.names.isdisjoint(changing)
+
+
+def function_without_custom_fwd(outline: Outline) -> bool:
+    """An autograd function, and a region or what makes such functions fit for one."""
+    names = outline.names
+    return not names.isdisjoint(("Function", "InplaceFunction")) and any(
+        word in name for name in names for word in ("autocast", "custom_fwd", "custom_bwd")
+    )
