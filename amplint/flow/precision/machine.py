@@ -781,8 +781,6 @@ class Machine:
             return self._field(owner, name, expr)
         if isinstance(owner, Class):
             method = self.classes.method(owner.qualname, name)
-            if method is None and name == "apply":  # of an autograd.Function, kept in a variable
-                return Method(owner, name)
             return Function(method) if method is not None else self._class_field(owner.qualname, name)
         return methods.attribute(self, owner, name, expr)
 
