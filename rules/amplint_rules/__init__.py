@@ -55,6 +55,8 @@ MODULES = (
     "regions.bce_under_autocast",
     "regions.function_without_custom_fwd",
     "regions.autocast_weight_cache",
+    "regions.autocast_thread_local",
+    "regions.recompute_loses_autocast",
     "about_run.syntax_error",
     "about_run.unused_suppression",
     "about_run.unknown_rule_in_suppression",

@@ -218,3 +218,16 @@ def function_without_custom_fwd(outline: Outline) -> bool:
     return not names.isdisjoint(("Function", "InplaceFunction")) and any(
         word in name for name in names for word in ("autocast", "custom_fwd", "custom_bwd")
     )
+
+
+def recompute_loses_autocast(outline: Outline) -> bool:
+    """An autograd function that computes with gradients, and autocast."""
+    names = outline.names
+    return {"Function", "autocast"} <= names and not names.isdisjoint(("enable_grad", "set_grad_enabled"))
+
+
+def autocast_thread_local(outline: Outline) -> bool:
+    """A region, and something that hands work to other threads."""
+    names = outline.names
+    threads = ("Thread", "ThreadPoolExecutor", "ThreadPool", "Pool", "run_in_executor", "to_thread", "submit")
+    return "autocast" in names and not names.isdisjoint(threads)

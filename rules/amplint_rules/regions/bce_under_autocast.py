@@ -11,7 +11,6 @@ from amplint.finding import Applicability, Confidence, Edit, Fix, FixKind, Sever
 from amplint.flow import walk
 from amplint.flow.held import Held, objects_of
 from amplint.flow.precision.notes import Applied
-from amplint.flow.precision.operators import CUDA, NPU
 from amplint.flow.regions import regions_of
 from amplint.model import ir
 from amplint.model.units import is_own
@@ -19,6 +18,7 @@ from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 from amplint_rules.precision import evidence
 from amplint_rules.precision.evidence import Suspect
+from amplint_rules.regions.entered import seen
 
 _BY_HAND = (
     "take BCEWithLogitsLoss or binary_cross_entropy_with_logits and drop the sigmoid before it, or compute the loss "
@@ -33,9 +33,7 @@ def check(ctx: Context) -> Iterable[Report]:
 
 def _suspects(ctx: Context) -> Iterator[Suspect]:
     certain = {region.site for region in regions_of(ctx.model).all if region.enabled is True}
-    # what NPU computes counts regions of CUDA, too
-    backend = NPU if "npu" in ctx.model.source.text else CUDA
-    for applied in evidence.notes(ctx, backend).of("binary_cross_entropy"):
+    for applied in seen(ctx).of("binary_cross_entropy"):
         region = applied.ambient.site
         if not applied.ambient.enabled or region is None:
             continue

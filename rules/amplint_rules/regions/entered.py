@@ -6,11 +6,19 @@ import libcst as cst
 
 from amplint.flow import conditions as c
 from amplint.flow.classes import Classes
+from amplint.flow.precision.notes import Notes
+from amplint.flow.precision.operators import CUDA, NPU
 from amplint.flow.spans import Event
 from amplint.rule import Context
+from amplint_rules.precision import evidence
 
 #: Bases of autograd functions.
-FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function", "torch.autograd.function.once")
+FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
+
+
+def seen(ctx: Context) -> Notes:
+    """What was seen of the file for the backend that it is for; what NPU computes counts regions of CUDA, too."""
+    return evidence.notes(ctx, NPU if "npu" in ctx.model.source.text else CUDA)
 
 
 def entered(ctx: Context, event: Event) -> list[tuple[cst.CSTNode, str]]:

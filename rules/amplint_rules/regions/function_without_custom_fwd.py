@@ -20,7 +20,7 @@ from amplint.model.units import is_own
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 from amplint_rules.precision import evidence
-from amplint_rules.regions.entered import is_function
+from amplint_rules.regions.entered import is_function, seen
 
 FWD, BWD = "custom_fwd", "custom_bwd"
 #: Operators that refuse operands of two dtypes, and that autocast computes in low precision.
@@ -48,7 +48,7 @@ class _Pair:
 
     def decorator(self, function: ir.Function, which: str) -> ir.Expr | None:
         """The decorator of a method that is custom_fwd or custom_bwd."""
-        return next((d for d in function.decorators if _is(d, which)), None)
+        return decorated(function, which)
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -75,6 +75,11 @@ def _pair(held: Held, klass: str) -> _Pair | None:
     if forward is None or backward is None or not {forward.owner, backward.owner} & {klass}:
         return None
     return _Pair(klass.rpartition(".")[2], forward, backward)
+
+
+def decorated(function: ir.Function, which: str) -> ir.Expr | None:
+    """The decorator of a function that is custom_fwd or custom_bwd."""
+    return next((d for d in function.decorators if _is(d, which)), None)
 
 
 def _is(decorator: ir.Expr, which: str) -> bool:
@@ -245,8 +250,8 @@ def _is_unlifted(expr: ir.Expr) -> bool:
 
 
 def _applied(ctx: Context, held: Held) -> Iterator[Report]:
-    seen: dict[str, tuple[Confidence, _Pair, Applied]] = {}
-    for applied in evidence.notes(ctx).of("function.apply"):
+    found: dict[str, tuple[Confidence, _Pair, Applied]] = {}
+    for applied in seen(ctx).of("function.apply"):
         klass = applied.args[0].qualname if isinstance(applied.args[0], Class) else ""
         pair = _pair(held, klass)
         if (
@@ -256,9 +261,9 @@ def _applied(ctx: Context, held: Held) -> Iterator[Report]:
         ):
             continue
         sure = _confidence(pair, applied)
-        if sure is not None and (klass not in seen or sure.rank > seen[klass][0].rank):
-            seen[klass] = sure, pair, applied
-    for sure, pair, applied in seen.values():
+        if sure is not None and (klass not in found or sure.rank > found[klass][0].rank):
+            found[klass] = sure, pair, applied
+    for sure, pair, applied in found.values():
         site = applied.site if is_own(applied.site) else applied.entry
         trace = [(applied.ambient.site, "the autocast region"), (site, "the function is applied in it")]
         yield Report(
