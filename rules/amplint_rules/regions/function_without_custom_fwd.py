@@ -70,7 +70,7 @@ def _pair(held: Held, klass: str) -> _Pair | None:
     if not is_function(held.classes, klass):
         return None
     forward, backward = (
-        held.functions.get(held.classes.method(klass, m) or "") for m in ("forward", "backward")
+        held.functions.get(held.classes.method(klass, m) or "?") for m in ("forward", "backward")
     )
     if forward is None or backward is None or not {forward.owner, backward.owner} & {klass}:
         return None

@@ -50,7 +50,7 @@ def check(ctx: Context) -> Iterable[Report]:
         if not is_function(held.classes, klass):
             continue
         forward, backward = (
-            held.functions.get(held.classes.method(klass, m) or "") for m in ("forward", "backward")
+            held.functions.get(held.classes.method(klass, m) or "?") for m in ("forward", "backward")
         )
         if (
             forward is None
