@@ -231,3 +231,8 @@ def autocast_thread_local(outline: Outline) -> bool:
     names = outline.names
     threads = ("Thread", "ThreadPoolExecutor", "ThreadPool", "Pool", "run_in_executor", "to_thread", "submit")
     return "autocast" in names and not names.isdisjoint(threads)
+
+
+def loss_scale_by_hand(outline: Outline) -> bool:
+    """A training step in something that is low precision, and no class named like a GradScaler."""
+    return _trains(outline) and low_precision(outline) and not grad_scaler_odd_arguments(outline)

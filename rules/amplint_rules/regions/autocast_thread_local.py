@@ -68,8 +68,8 @@ def check(ctx: Context) -> Iterable[Report]:
                 reported.add(event.site)
                 yield Report(
                     nodes[event.site],
-                    f"`{ctx.model.tree.code(nodes[run.site])}` runs in another thread, where the autocast region is not "
-                    "entered: it computes in the dtype of the weights",
+                    f"`{ctx.model.tree.code(nodes[run.site])}` runs in another thread, where the autocast region is "
+                    "not entered: it computes in the dtype of the weights",
                     confidence=Confidence.HIGH
                     if spans.regions.held.classes.local(names(run))
                     else Confidence.MEDIUM,
