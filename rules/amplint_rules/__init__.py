@@ -57,6 +57,7 @@ MODULES = (
     "regions.autocast_weight_cache",
     "regions.autocast_thread_local",
     "regions.recompute_loses_autocast",
+    "regions.autocast_dtype_ignored",
     "regions.loss_scale_by_hand",
     "about_run.syntax_error",
     "about_run.unused_suppression",

@@ -236,3 +236,9 @@ def autocast_thread_local(outline: Outline) -> bool:
 def loss_scale_by_hand(outline: Outline) -> bool:
     """A training step in something that is low precision, and no class named like a GradScaler."""
     return _trains(outline) and low_precision(outline) and not grad_scaler_odd_arguments(outline)
+
+
+def autocast_dtype_ignored(outline: Outline) -> bool:
+    """A region, and something called bfloat16."""
+    names = outline.names
+    return "autocast" in names and any("bf16" in name or "bfloat16" in name for name in names)

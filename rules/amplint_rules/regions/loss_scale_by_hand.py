@@ -221,9 +221,9 @@ def _by_statement(stmt: ir.Stmt) -> Iterator[tuple[int, ir.Expr]]:
     """Where an assignment divides gradients, and by what; a factor as it is where it does not invert anything."""
     if isinstance(stmt, ir.AugAssign) and stmt.op in ("/", "*") and _is_gradient(stmt.target):
         yield stmt.site, stmt.value if stmt.op == "/" else _inverted(stmt.value)
-    value = stmt.value if isinstance(stmt, ir.Assign) else None
-    if isinstance(stmt, ir.Assign) and isinstance(value, ir.Binary) and value.op in ("/", "*"):
-        if any(_is_gradient(target) for target in stmt.targets):
+    if isinstance(stmt, ir.Assign) and any(_is_gradient(target) for target in stmt.targets):
+        value = stmt.value
+        if isinstance(value, ir.Binary) and value.op in ("/", "*"):
             yield stmt.site, value.right if value.op == "/" else _inverted(value.right)
 
 
