@@ -193,3 +193,52 @@ def rank_local_nonfinite_skip(outline: Outline) -> bool:
 def optimizer_without_grads(outline: Outline) -> bool:
     """A scaler that steps something, and a tensor that is made with a gradient or a module that is replaced."""
     return scaler_step(outline)
+
+
+def backward_in_autocast(outline: Outline) -> bool:
+    """A region, and something that computes gradients."""
+    names = outline.names
+    return "autocast" in names and not names.isdisjoint(("backward", "manual_backward", "grad"))
+
+
+def autocast(outline: Outline) -> bool:
+    """Something that may be an autocast region."""
+    return "autocast" in outline.names
+
+
+def autocast_weight_cache(outline: Outline) -> bool:
+    """A region, and something that changes weights or switches gradients off."""
+    changing = ("step", "load_state_dict", "no_grad", "copy_", "data", "lerp_", "copy_to", "inference_mode")
+    return "autocast" in outline.names and not outline.names.isdisjoint(changing)
+
+
+def function_without_custom_fwd(outline: Outline) -> bool:
+    """An autograd function, and a region or what makes such functions fit for one."""
+    names = outline.names
+    return not names.isdisjoint(("Function", "InplaceFunction")) and any(
+        word in name for name in names for word in ("autocast", "custom_fwd", "custom_bwd")
+    )
+
+
+def recompute_loses_autocast(outline: Outline) -> bool:
+    """An autograd function that computes with gradients, and autocast."""
+    names = outline.names
+    return {"Function", "autocast"} <= names and not names.isdisjoint(("enable_grad", "set_grad_enabled"))
+
+
+def autocast_thread_local(outline: Outline) -> bool:
+    """A region, and something that hands work to other threads."""
+    names = outline.names
+    threads = ("Thread", "ThreadPoolExecutor", "ThreadPool", "Pool", "run_in_executor", "to_thread", "submit")
+    return "autocast" in names and not names.isdisjoint(threads)
+
+
+def loss_scale_by_hand(outline: Outline) -> bool:
+    """A training step in something that is low precision, and no class named like a GradScaler."""
+    return _trains(outline) and low_precision(outline) and not grad_scaler_odd_arguments(outline)
+
+
+def autocast_dtype_ignored(outline: Outline) -> bool:
+    """A region, and something called bfloat16."""
+    names = outline.names
+    return "autocast" in names and any("bf16" in name or "bfloat16" in name for name in names)
