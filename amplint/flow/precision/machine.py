@@ -140,8 +140,9 @@ class Machine:
         for region in reversed(self.state.regions):
             if region.device == "-":
                 continue
-            if region.device in ("", self.rules.backend) or (
-                region.device == "cuda" and self.rules.backend == "npu"
+            if (
+                region.device in ("", self.rules.backend)
+                or {region.device, self.rules.backend} == known.ACCELERATORS
             ):
                 return Ambient(region.enabled, region.dtypes, region.site)
             if region.device == "?":
