@@ -51,6 +51,7 @@ MODULES = (
     "precision.low_precision_softmax",
     "values.discarded_cast",
     "values.with_and",
+    "npu.npu_autocast_gap",
     "about_run.syntax_error",
     "about_run.unused_suppression",
     "about_run.unknown_rule_in_suppression",

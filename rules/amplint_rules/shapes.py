@@ -33,6 +33,14 @@ _LOW = frozenset(
     )
 )
 
+#: Functions and modules that CUDA's autocast casts and NPU's does not.
+_NPU_GAPS = frozenset(
+    (
+        *("interpolate", "upsample", "upsample_bilinear", "upsample_nearest", "rms_norm", "vdot", "vecdot"),
+        *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
+    )
+)
+
 
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
@@ -44,6 +52,11 @@ def low_precision_softmax(outline: Outline) -> bool:
     return low_precision(outline) and any(
         "softm" in name.lower() or name == "logsumexp" for name in outline.names
     )
+
+
+def npu_autocast_gap(outline: Outline) -> bool:
+    """The same, and an operator that CUDA's autocast casts and NPU's does not."""
+    return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)
 
 
 def discarded_cast(outline: Outline) -> bool:
