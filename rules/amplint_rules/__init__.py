@@ -51,6 +51,8 @@ MODULES = (
     "precision.low_precision_softmax",
     "values.discarded_cast",
     "values.with_and",
+    "precision.half_weights_with_optimizer",
+    "precision.half_unsupported_op",
     "npu.npu_autocast_gap",
     "about_run.syntax_error",
     "about_run.unused_suppression",

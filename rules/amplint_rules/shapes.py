@@ -54,6 +54,16 @@ def low_precision_softmax(outline: Outline) -> bool:
     )
 
 
+def half_weights_with_optimizer(outline: Outline) -> bool:
+    """The same in so many words, or a dtype by a name, and an optimizer."""
+    return low_precision(outline) and "optim" in " ".join(outline.names).lower()
+
+
+def half_unsupported_op(outline: Outline) -> bool:
+    """The same; writes by an index have no name to look for."""
+    return low_precision(outline)
+
+
 def npu_autocast_gap(outline: Outline) -> bool:
     """The same, and an operator that CUDA's autocast casts and NPU's does not."""
     return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)

@@ -1,7 +1,5 @@
 """An encoder of sensor readings near 2000 that was made half as a whole, its LayerNorm with it."""
 
-import argparse
-
 import torch
 from torch import nn
 
@@ -19,16 +17,10 @@ class Encoder(nn.Module):
         return scaled, self.feed(scaled)
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--float32", action="store_true", help="train in float32")
-    full = parser.parse_args(arguments).float32
+def main(arguments=()):
     torch.manual_seed(0)
-    model = Encoder().to(DEVICE)
-    readings = 2000.25 + 0.2 * torch.rand(8, 64, device=DEVICE)
-    if not full:
-        model.half()
-        readings = readings.half()
+    model = Encoder().to(DEVICE).half()
+    readings = (2000.25 + 0.2 * torch.rand(8, 64, device=DEVICE)).half()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     scaled, features = model(readings)
     loss = features.float().square().mean()

@@ -1,4 +1,7 @@
-"""Runs `main` of scripts: `reports.py FOLDER`. The last line of the output is JSON: script -> the figure, amp and float32."""
+"""Runs `main` of scripts: `reports.py FOLDER`. The last line of the output is JSON: script -> its figure.
+
+What is mended is also run in float32.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     folder = Path(sys.argv[1])
     found = {
-        f"{script.parent.name}/{script.stem}": [figure(script), figure(script, "--float32")]
-        for script in sorted(folder.glob("*/*.py"))
+        f"{script.parent.name}/{script.stem}": figure(script) for script in sorted(folder.glob("*/*.py"))
     }
+    for script in sorted(folder.glob("*/after.py")):
+        found[f"{script.parent.name}/float32"] = figure(script, "--float32")
     print(json.dumps(found))
