@@ -53,6 +53,7 @@ MODULES = (
     "values.with_and",
     "precision.half_weights_with_optimizer",
     "precision.half_unsupported_op",
+    "precision.collective_dtype",
     "npu.npu_autocast_gap",
     "about_run.syntax_error",
     "about_run.unused_suppression",

@@ -33,6 +33,12 @@ _LOW = frozenset(
     )
 )
 
+_REDUCTIONS = frozenset(
+    (
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("_reduce_scatter_base", "reduce_dtype"),
+    )
+)
 #: Functions and modules that CUDA's autocast casts and NPU's does not.
 _NPU_GAPS = frozenset(
     (
@@ -62,6 +68,11 @@ def half_weights_with_optimizer(outline: Outline) -> bool:
 def half_unsupported_op(outline: Outline) -> bool:
     """The same; writes by an index have no name to look for."""
     return low_precision(outline)
+
+
+def collective_dtype(outline: Outline) -> bool:
+    """The same, and a reduction over ranks."""
+    return low_precision(outline) and not outline.names.isdisjoint(_REDUCTIONS)
 
 
 def npu_autocast_gap(outline: Outline) -> bool:
