@@ -55,6 +55,7 @@ MODULES = (
     "precision.half_unsupported_op",
     "precision.collective_dtype",
     "npu.npu_autocast_gap",
+    "npu.npu_fused_op_dtype",
     "about_run.syntax_error",
     "about_run.unused_suppression",
     "about_run.unknown_rule_in_suppression",

@@ -75,6 +75,11 @@ def collective_dtype(outline: Outline) -> bool:
     return low_precision(outline) and not outline.names.isdisjoint(_REDUCTIONS)
 
 
+def npu_fused_op_dtype(outline: Outline) -> bool:
+    """The same, and a fused operator of torch_npu."""
+    return low_precision(outline) and any(name.startswith("npu_") for name in outline.names)
+
+
 def npu_autocast_gap(outline: Outline) -> bool:
     """The same, and an operator that CUDA's autocast casts and NPU's does not."""
     return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)
