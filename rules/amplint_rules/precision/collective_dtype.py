@@ -26,15 +26,18 @@ _SUMS = {
 }
 _PLACES = ("torch.distributed.", "torch.distributed.nn.", "torch.distributed.nn.functional.")
 _DIVISION = re.compile(
-    r"(?://?=?|\bdiv_?\(|\bmul_?\(\s*1(?:\.0?)?\s*/)\s*[\w.]*(?:world|size|rank|replica|n_?gpu|num_)", re.I
+    r"(?:(?<!/)/(?!/)=?|\bdiv_?\(|\bmul_?\(\s*1(?:\.0?)?\s*/)\s*[\w.]*(?:world|size|rank|replica|n_?gpu|num_)",
+    re.IGNORECASE,
 )
+#: A division as it is written, by whatever it is.
+_ANY_DIVISION = re.compile(r"(?<!/)/(?!/)|\bdiv_?\(")
+#: Names of sums that stay small: figures that are averaged for a report.
+_SMALL = re.compile(r"loss|metric|acc|correct|count|score", re.IGNORECASE)
 _FACTORS = frozenset(("div", "mul", "true_divide", "divide"))
 #: Rows behind the collective in which the division is looked for.
 _BEHIND = 30
 #: Rows before it that may divide already.
 _BEFORE = 15
-#: A division as it is written, by whatever it is.
-_ANY_DIVISION = re.compile(r"/|\bdiv_?\(")
 _MOST_FOLLOWED = 60
 
 
@@ -73,9 +76,10 @@ def _summed(ctx: Context, notes: Notes, applied: Applied, name: str) -> Iterator
     if tensor is None or not _adds(applied, position):
         return
     sure = evidence.confidence(tensor.dtypes, (F16,), Confidence.MEDIUM)
-    if sure is None or _is_divided(ctx, notes, tensor) or _is_divided_by_ranks(ctx, applied, -_BEFORE):
+    if sure is None or _is_divided(ctx, notes, tensor) or _is_written(ctx, applied, _ANY_DIVISION, -_BEFORE):
         return
-    if tensor.is_scalar is True or not _is_divided_behind(ctx, applied):
+    is_small = tensor.is_scalar is True or _SMALL.search(evidence.code(ctx, tensor.site or applied.site))
+    if is_small or not _is_divided_behind(ctx, applied):
         sure = Confidence.LOW
     yield Suspect(
         applied.site,
@@ -114,7 +118,7 @@ def _is_divided(ctx: Context, notes: Notes, tensor: Tensor) -> bool:
 
 def _is_divided_behind(ctx: Context, applied: Applied) -> bool:
     """Whether something is divided by what is called like the number of ranks, or by a variable, behind it."""
-    if _is_divided_by_ranks(ctx, applied, _BEHIND):
+    if _is_written(ctx, applied, _DIVISION, _BEHIND):
         return True
     return any(
         other.function == applied.function
@@ -126,8 +130,8 @@ def _is_divided_behind(ctx: Context, applied: Applied) -> bool:
     )
 
 
-def _is_divided_by_ranks(ctx: Context, applied: Applied, rows: int) -> bool:
-    """Whether a division by the number of ranks is written on so many rows behind the call, or before it."""
+def _is_written(ctx: Context, applied: Applied, division: re.Pattern[str], rows: int) -> bool:
+    """Whether a division is written on so many rows behind the call, or before it."""
     model, node = evidence.place(ctx, applied.site)
     span = model.tree.span(node)
     lines = model.source.text.splitlines()
@@ -139,7 +143,7 @@ def _is_divided_by_ranks(ctx: Context, applied: Applied, rows: int) -> bool:
         near = lines[max(row - 1 + rows, 0) : row - 1]
         starts = [i for i, line in enumerate(near) if line.lstrip().startswith(("def ", "async def "))]
         near = near[starts[-1] :] if starts else near
-    return any(_DIVISION.search(line.partition("#")[0]) for line in near)
+    return any(division.search(line.partition("#")[0]) for line in near)
 
 
 RULE = Rule(
