@@ -33,6 +33,20 @@ _LOW = frozenset(
     )
 )
 
+_REDUCTIONS = frozenset(
+    (
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("_reduce_scatter_base", "reduce_dtype"),
+    )
+)
+#: Functions and modules that CUDA's autocast casts and NPU's does not.
+_NPU_GAPS = frozenset(
+    (
+        *("interpolate", "upsample", "upsample_bilinear", "upsample_nearest", "rms_norm", "vdot", "vecdot"),
+        *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
+    )
+)
+
 
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
@@ -44,6 +58,31 @@ def low_precision_softmax(outline: Outline) -> bool:
     return low_precision(outline) and any(
         "softm" in name.lower() or name == "logsumexp" for name in outline.names
     )
+
+
+def half_weights_with_optimizer(outline: Outline) -> bool:
+    """The same in so many words, or a dtype by a name, and an optimizer."""
+    return low_precision(outline) and "optim" in " ".join(outline.names).lower()
+
+
+def half_unsupported_op(outline: Outline) -> bool:
+    """The same; writes by an index have no name to look for."""
+    return low_precision(outline)
+
+
+def collective_dtype(outline: Outline) -> bool:
+    """The same, and a reduction over ranks."""
+    return low_precision(outline) and not outline.names.isdisjoint(_REDUCTIONS)
+
+
+def npu_fused_op_dtype(outline: Outline) -> bool:
+    """The same, and a fused operator of torch_npu."""
+    return low_precision(outline) and any(name.startswith("npu_") for name in outline.names)
+
+
+def npu_autocast_gap(outline: Outline) -> bool:
+    """The same, and an operator that CUDA's autocast casts and NPU's does not."""
+    return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)
 
 
 def discarded_cast(outline: Outline) -> bool:

@@ -155,8 +155,9 @@ class Machine:
         for region in reversed(self.state.regions):
             if region.device == "-":
                 continue
-            if region.device in ("", self.rules.backend) or (
-                region.device == "cuda" and self.rules.backend == "npu"
+            if (
+                region.device in ("", self.rules.backend)
+                or {region.device, self.rules.backend} == known.ACCELERATORS
             ):
                 return Ambient(region.enabled, region.dtypes, region.site)
             if region.device == "?":
@@ -1052,6 +1053,7 @@ class Machine:
     def _arguments(self, expr: ir.Call) -> tuple[list[Value], dict[str, Value]]:
         args: list[Value] = []
         keywords: dict[str, Value] = {}
+        is_open = False
         for arg in expr.args:
             value = self.value(arg.value)
             if arg.star == "*":
@@ -1059,6 +1061,7 @@ class Machine:
                     args.extend(value.items)
                 else:
                     args.append(element_of(value))
+                    is_open = True  # nobody knows where what is behind it goes
             elif arg.star == "**":
                 if isinstance(value, Mapping_):
                     keywords.update({str(k): v for k, v in value.items})
@@ -1069,7 +1072,7 @@ class Machine:
             elif arg.keyword is not None:
                 keywords[arg.keyword] = value
             else:
-                args.append(value)
+                args.append(TOP if is_open else value)
         return args, keywords
 
     def apply(

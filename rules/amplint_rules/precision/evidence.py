@@ -154,7 +154,11 @@ def upcast(ctx: Context, site: int, message: str, back: bool = True) -> Fix | st
     tree = model.tree
     if model is not ctx.model or not isinstance(call, cst.Call):
         return "cast the operand to float32 first"
-    is_method = isinstance(call.func, cst.Attribute) and not any(model.names.resolve(call.func))
+    is_method = (
+        isinstance(call.func, cst.Attribute)
+        and not any(model.names.resolve(call.func))
+        and not _is_module_call(ctx, site)
+    )
     operand: cst.BaseExpression | None = None
     if is_method and isinstance(call.func, cst.Attribute):
         operand = call.func.value
@@ -169,3 +173,26 @@ def upcast(ctx: Context, site: int, message: str, back: bool = True) -> Fix | st
         last = tree.span(call).end
         edits.append(Edit(Span(last, last), f".to({text}.dtype)"))
     return Fix(FixKind.REPAIR, Applicability.UNSAFE, message, tuple(edits))
+
+
+def lift(ctx: Context, site: int, message: str, is_safe: bool = False) -> Fix | str:
+    """A fix that gives the call at `site` its first operand as float32: the argument `input`, or the first one."""
+    model, call = place(ctx, site)
+    if model is not ctx.model or not isinstance(call, cst.Call):
+        return "cast the operand to float32 first"
+    plain = (a for a in call.args[:1] if not a.star and a.keyword is None)
+    named = (a for a in call.args if a.keyword is not None and a.keyword.value == "input")
+    given = next((a.value for a in (*plain, *named)), None)
+    if given is None:
+        return "cast the operand to float32 first"
+    span = model.tree.span(given)
+    is_simple = isinstance(given, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
+    edits = [Edit(Span(span.end, span.end), ".float()" if is_simple else ").float()")]
+    if not is_simple:
+        edits.insert(0, Edit(Span(span.start, span.start), "("))
+    return Fix(FixKind.REPAIR, Applicability.SAFE if is_safe else Applicability.UNSAFE, message, tuple(edits))
+
+
+def _is_module_call(ctx: Context, site: int) -> bool:
+    """Whether a module is called at a site, rather than a method of a tensor."""
+    return any(applied.form.startswith("module ") for applied in notes(ctx).by_site.get(site, ()))
