@@ -140,9 +140,7 @@ class Machine:
         for region in reversed(self.state.regions):
             if region.device == "-":
                 continue
-            if region.device in ("", self.rules.backend) or (
-                region.device == "cuda" and self.rules.backend == "npu"
-            ):
+            if region.device in ("", self.rules.backend) or {region.device, self.rules.backend} == {"cuda", "npu"}:
                 return Ambient(region.enabled, region.dtypes, region.site)
             if region.device == "?":
                 return Ambient(None, frozenset(("float16", "bfloat16")), region.site)
@@ -222,7 +220,7 @@ class Machine:
             self.state.regions = regions
             self.state.no_grad = no_grad
 
-    def _decorate(self, function: ir.Function, bound: Mapping[str, Value]) -> None:
+    def _decorate(self, function: ir.Function, bound: dict[str, Value]) -> None:
         """Enter what the decorators of a function enter."""
         for decorator in function.decorators:
             named = names(decorator.func if isinstance(decorator, ir.Call) else decorator)
@@ -232,12 +230,25 @@ class Machine:
                 cast = isinstance(decorator, ir.Call) and any(
                     a.keyword == "cast_inputs" for a in decorator.args
                 )
-                if cast:
+                if cast and isinstance(decorator, ir.Call):
+                    self._cast_inputs(decorator, bound)
                     self._enter(Region(self.rules.backend, frozenset(), False, decorator.site))
             elif isinstance(decorator, ir.Call) and any(known.is_autocast(name) for name in named):
                 value = self.value(decorator)
                 if isinstance(value, Region):
                     self._enter(value)
+
+    def _cast_inputs(self, decorator: ir.Call, bound: dict[str, Value]) -> None:
+        """Cast arguments as `custom_fwd(cast_inputs=..)` does in a region."""
+        given = next(self.value(a.value) for a in decorator.args if a.keyword == "cast_inputs")
+        wanted = given.dtypes if isinstance(given, Dtype) else ANY
+        if self.ambient.enabled is False:
+            return
+        for name, value in bound.items():
+            if isinstance(value, Tensor):
+                kept = value.dtypes if self.ambient.enabled is None else frozenset()
+                why = "custom_fwd casts it"
+                bound[name] = replace(value, dtypes=wanted | kept, origin=decorator.site, why=why)
 
     def _run(
         self, function: ir.Function, frame: Frame, me: Value | None, bound: Mapping[str, Value], outer: Frame
