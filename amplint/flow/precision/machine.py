@@ -12,6 +12,7 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import library, methods, modules, numbers
 from amplint.flow.precision import names as known
+from amplint.flow.precision.functions import iterated
 from amplint.flow.precision.lattice import ANY, BOOL, F32, UNKNOWN, Dtypes
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
@@ -433,7 +434,7 @@ class Machine:
         return True
 
     def _loop(self, stmt: ir.For | ir.While) -> bool:
-        iterable = self.value(stmt.iterable) if isinstance(stmt, ir.For) else None
+        iterable = iterated(self, self.value(stmt.iterable)) if isinstance(stmt, ir.For) else None
         ends: list[State] = []
         items = self._unrolled(iterable)
         if isinstance(stmt, ir.For) and items is not None:
@@ -922,7 +923,7 @@ class Machine:
         rows: list[Value] | None = None
         if len(expr.parts) == 1 and not expr.parts[0][2] and expr.kind in ("list", "generator"):
             target, iterable, _ = expr.parts[0]
-            over = self.value(iterable)
+            over = iterated(self, self.value(iterable))
             items = self._unrolled(over)
             if items is not None:
                 rows = []
