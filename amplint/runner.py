@@ -118,7 +118,7 @@ def run_text(
 def explain_flow(
     path: Path, row: int, paths: Sequence[Path], settings: Settings, *, cwd: Path
 ) -> Explanation:
-    """What the analysis of the GradScaler protocol believes at a row of a file.
+    """What the analyses of the GradScaler protocol and of dtypes believe at a row of a file.
 
     The files of `paths` are what the file's imports may mean. Raises `SourceError` when it cannot be read or parsed.
     """

@@ -31,6 +31,12 @@ ARROWS: dict[str, set[str]] = {
     "amplint.syntax": {"amplint.finding", "amplint.source"},
     "amplint.model.ir": set(),
     "amplint.model.units": set(),
+    "amplint.model.ondemand": {
+        "amplint.model",
+        "amplint.model.ir",
+        "amplint.model.linked",
+        "amplint.model.units",
+    },
     "amplint.model.linked": {
         "amplint.model",
         "amplint.model.ir",
@@ -50,6 +56,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.finding",
         "amplint.model.ir",
         "amplint.model.linked",
+        "amplint.model.ondemand",
         "amplint.model.units",
     },
     "amplint.project": {

@@ -11,7 +11,7 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import names as known
 from amplint.flow.precision.lattice import ANY, F32
-from amplint.flow.precision.machine import Machine, OutOfSteps
+from amplint.flow.precision.machine import BUDGET, Files, Machine, OutOfSteps
 from amplint.flow.precision.notes import Notes
 from amplint.flow.precision.operators import CUDA, Ambient, Rules
 from amplint.flow.precision.state import Object
@@ -20,11 +20,14 @@ from amplint.model import ir
 from amplint.model.units import is_elsewhere
 
 if TYPE_CHECKING:
-    from amplint.model.linked import Elsewhere, Linked
+    from amplint.model.linked import Elsewhere
     from amplint.model.module import ModuleModel
+    from amplint.model.ondemand import OnDemand
 
 #: What nobody knows of a place that nobody calls: whether there is a region around it.
 _UNKNOWN = Ambient(None, frozenset(("float16", "bfloat16")))
+#: Switches that are tried, one at a time.
+_MOST_SWITCHES = 2
 #: Calls that say that a function is a loop of its own, which no region surrounds.
 _DRIVES = frozenset(("backward", "zero_grad", "autocast", "step", "unscale_"))
 
@@ -32,8 +35,8 @@ _DRIVES = frozenset(("backward", "zero_grad", "autocast", "step", "unscale_"))
 class Precision:
     """What was seen of one file, for one backend."""
 
-    def __init__(self, linked: Linked, notes: Notes) -> None:
-        self.linked = linked
+    def __init__(self, files: OnDemand, notes: Notes) -> None:
+        self.files = files
         self.notes = notes
 
 
@@ -47,33 +50,51 @@ def precision_of(
     torch: tuple[int, int] = (2, 13),
 ) -> Precision:
     """What was seen of a file, looked at with those that it uses; computed once for each backend and version."""
-    from amplint.model.linked import DTYPES, Linked
+    from amplint.model.ondemand import OnDemand
 
     rules = Rules(backend, torch)
     cached = _RESULTS.setdefault(model, {})
     if rules not in cached:
-        linked = Linked(model, elsewhere, DTYPES)
-        cached[rules] = Precision(linked, interpret(linked.functions, linked.classes, rules))
+        files = OnDemand(model, elsewhere)
+        cached[rules] = Precision(files, interpret(files.functions, files.classes, rules, files))
     return cached[rules]
 
 
-def interpret(functions: Mapping[str, ir.Function], classes: Mapping[str, ir.Class], rules: Rules) -> Notes:
-    """Run the code of the module, then every function that it did not reach."""
-    default = frozenset((F32,))
-    machine = Machine(functions, Classes(classes), rules, default)
+def interpret(
+    functions: Mapping[str, ir.Function],
+    classes: Mapping[str, ir.Class],
+    rules: Rules,
+    files: Files | None = None,
+    budget: int = BUDGET,
+) -> Notes:
+    """Run the code of the module, then every function that it did not reach.
+
+    Where a switch decides whether something becomes low precision, all is run once more with the switch on: what
+    follows is then certain on that path, and what asks for the same switch again is known.
+    """
+
+    def run(assumed: Mapping[str, bool]) -> Notes:
+        return _run(Machine(functions, Classes(classes), rules, frozenset((F32,)), files, budget, assumed))
+
+    notes = run({})
+    for name in notes.switches[:_MOST_SWITCHES]:
+        notes.add(run({name: True}))
+    return notes
+
+
+def _run(machine: Machine) -> Notes:
     try:
         machine.run_module()
     except OutOfSteps:
         machine.notes.gave_up += 1
     after = machine.state.copy()
-    for name in _entries(functions):
+    for name in _entries(machine.functions):
         if name in machine.notes.entered:
             continue
         machine.state = after.copy()
-        machine._calls.clear()
         machine.refill()
         try:
-            _enter(machine, functions[name])
+            _enter(machine, machine.functions[name])
         except OutOfSteps:
             machine.notes.gave_up += 1
     return machine.notes

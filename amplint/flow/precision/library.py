@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.flow.precision.functions import FUNCTIONS
 from amplint.flow.precision.lattice import ANY, BF16, F16, F32, UNKNOWN
-from amplint.flow.precision.modules import make_module, make_optimizer, unknown_result
+from amplint.flow.precision.modules import make_module, make_optimizer, pretrained, unknown_result
 from amplint.flow.precision.names import (
     AUTOCASTS,
     WRAPPERS,
@@ -57,6 +57,8 @@ def call(
         return args[0]
     if name.startswith(("math.", "random.", "time.")):
         return Number("int" if name in ("math.ceil", "math.floor", "random.randint") else "float")
+    if name.endswith((".from_pretrained", ".from_single_file")):
+        return pretrained(machine, args, keywords, expr)
     result: Value = TOP
     if name.startswith(("torch.fft.", "torch.stft", "torch.istft")):
         result = Tensor(ANY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from amplint.flow import walk
 from amplint.flow.classes import Classes
@@ -13,7 +13,7 @@ from amplint.flow.lift import last, names
 from amplint.flow.precision import library, methods, modules, numbers
 from amplint.flow.precision import names as known
 from amplint.flow.precision.functions import iterated
-from amplint.flow.precision.lattice import ANY, BOOL, F32, UNKNOWN, Dtypes
+from amplint.flow.precision.lattice import ANY, BOOL, F32, LOW, UNKNOWN, Dtypes, is_possible
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
 from amplint.flow.precision.state import Object, State, joined
@@ -53,7 +53,7 @@ from amplint.model.units import is_elsewhere, is_own
 _DEEPEST = 10
 _ROUNDS = 3
 #: How often one function is run, in different contexts.
-_MOST_RUNS = 40
+_MOST_RUNS = 24
 #: Expressions that are evaluated for one file.
 BUDGET = 60_000
 _LONGEST = 8
@@ -95,6 +95,15 @@ class Call:
     loops: list[tuple[list[State], list[State]]] = field(default_factory=list)
 
 
+class Files(Protocol):
+    """The files that one is looked at together with, as far as they were asked for."""
+
+    classes: dict[str, ir.Class]
+
+    def resolve(self, name: str, function: str) -> str | None:
+        """The qualname of the function or class that a qualified name denotes in a function, if it is at hand."""
+
+
 Arguments = tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]
 
 
@@ -107,8 +116,13 @@ class Machine:
         classes: Classes,
         rules: Rules,
         default: Dtypes = frozenset((F32,)),
+        files: Files | None = None,
         budget: int = BUDGET,
+        assumed: Mapping[str, bool] | None = None,
     ) -> None:
+        self._files = files
+        #: Tests of switches (`args.fp16`), as written, that are taken to hold or not.
+        self.assumed = dict(assumed or {})
         self.functions = functions
         self.classes = classes
         self.rules = rules
@@ -120,6 +134,7 @@ class Machine:
         self._entry: int | None = None
         #: What the region around is where the outermost function begins.
         self.around: Ambient = Ambient()
+        self._memo: dict[Any, Value] = {}
         #: Module code of other files that was run for its constants.
         self._loaded: set[str] = set()
 
@@ -148,7 +163,8 @@ class Machine:
         return self.around
 
     def refill(self) -> None:
-        """Allow as many steps as at the beginning, for another entry point."""
+        """Begin at another entry point, with as many steps as at the beginning."""
+        self._calls.clear()
         self._budget = self._full
 
     def note(
@@ -206,6 +222,34 @@ class Machine:
         if len(self._calls) > _DEEPEST or count > _MOST_RUNS or active > 1:
             self.notes.gave_up += 1
             return TOP
+        key = self._memo_key(qualname, me, args, keywords)
+        if key is not None and key in self._memo:
+            return self._memo[key]
+        found = self._entered(function, me, args, keywords, site, outer)
+        if key is not None and not any(True for _ in _refs(found)):
+            self._memo[key] = found
+        return found
+
+    def _memo_key(
+        self, qualname: str, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> Any:
+        """What decides what a call does, where objects have no part in it."""
+        given = (*args, *keywords.values())
+        if me is not None or any(isinstance(v, (Function, LambdaValue, Partial)) for v in given):
+            return None
+        if any(True for v in given for _ in _refs(v)):
+            return None
+        return (qualname, tuple(args), tuple(keywords.items()), self.ambient, self.state.no_grad)
+
+    def _entered(
+        self,
+        function: ir.Function,
+        me: Value | None,
+        args: Sequence[Value],
+        keywords: Mapping[str, Value],
+        site: int,
+        outer: Frame,
+    ) -> Value:
         bound = self._bound(function, me, args, keywords)
         frame = (*self.frame[-_DEEPEST:], site)
         before = self._entry
@@ -408,6 +452,7 @@ class Machine:
         if test is not None:
             self._narrow(stmt.test, test)
             return self._block(stmt.body if test else stmt.orelse)
+        self._note_switch(stmt.test, walk.expressions(stmt.body))
         before = self.state
         after: list[State] = []
         for wanted, block in ((True, stmt.body), (False, stmt.orelse)):
@@ -416,6 +461,12 @@ class Machine:
             if self._block(block):
                 after.append(self.state)
         return self._go_on(after)
+
+    def _note_switch(self, test: ir.Expr, guarded: Iterator[ir.Expr]) -> None:
+        """Keep a test that decides whether something becomes low precision."""
+        name = switch(test)
+        if name and name not in self.notes.switches and any(_lowers(expr) for expr in guarded):
+            self.notes.switches.append(name)
 
     def _branches(self, blocks: Sequence[ir.Block], complete: bool) -> bool:
         before = self.state
@@ -447,8 +498,8 @@ class Machine:
             else:
                 ends.append(self.state)
             return self._go_on(ends)
-        if not (isinstance(stmt, ir.While) and self.truth(stmt.test) is True):
-            ends.append(self.state.copy())
+        if isinstance(stmt, ir.While) and self.truth(stmt.test) is not True:
+            ends.append(self.state.copy())  # a `for` is taken to run at least once
         for _ in range(_ROUNDS):
             entry = self.state.copy()
             if isinstance(stmt, ir.For):
@@ -619,7 +670,8 @@ class Machine:
                 return left
             right = self.truth(expr.right)
             return right if left is not None or right is (expr.op == "or") else None
-        return truth_of(self.value(expr))
+        found = truth_of(self.value(expr))
+        return self.assumed.get(switch(expr)) if found is None and self.assumed else found
 
     def _narrow(self, test: ir.Expr, wanted: bool) -> None:
         """What a test says of the dtype of a variable where it holds."""
@@ -642,9 +694,8 @@ class Machine:
             if isinstance(variable, Tensor) and said:
                 holds = wanted == (test.op in ("==", "is", "in"))
                 kept = variable.dtypes & said if holds else variable.dtypes - said
-                if (holds and kept) or (
-                    not holds and kept and UNKNOWN not in variable.dtypes and len(said) == 1
-                ):
+                is_exact = isinstance(other, Sequence_) or len(said) == 1
+                if kept and (holds or (is_exact and UNKNOWN not in variable.dtypes)):
                     self._assign(test.left.value, replace(variable, dtypes=kept), quietly=True)
         elif test.op in ("is", "is not") and isinstance(test.right, ir.Const) and test.right.value is None:
             value = self.value(test.left)
@@ -670,7 +721,7 @@ class Machine:
             found = self._from_outside(expr)
         if found is None:
             found = self._named(expr)
-        if isinstance(found, (Tensor, Region)) and is_own(expr.site):
+        if isinstance(found, (Tensor, Region, Either)) and is_own(expr.site):
             self.notes.saw(expr.site, found, self.ambient)
         return found
 
@@ -711,7 +762,14 @@ class Machine:
                 return Class(local)
             if local in self.functions:
                 return Function(local)
-            return TOP
+            owner, _, attr = local.rpartition(".")
+            if owner not in self.classes.by_name:
+                return TOP
+            method = self.classes.method(owner, attr)
+            if method is not None:
+                return Function(method)
+            field_ = self._class_field(owner, attr)
+            return field_ if field_ != TOP else Method(Class(owner), attr)
         dtype = known.dtype_named(name)
         if dtype is not None:
             return Dtype(frozenset((dtype,)))
@@ -740,6 +798,10 @@ class Machine:
 
     def _field(self, owner: Ref, name: str, expr: ir.Attr) -> Value:
         thing = self.state.heap.get(owner.key)
+        if thing is not None and is_put_off(thing):
+            if name in known.MODULE_METHODS and self.classes.method(thing.cls, name) is None:
+                return TOP
+            thing = self.made(owner)
         if thing is None:
             return TOP
         found = thing.get(name)
@@ -852,6 +914,7 @@ class Machine:
         test = self.truth(expr.test)
         if test is not None:
             return self.value(expr.body if test else expr.orelse)
+        self._note_switch(expr.test, walk.inside(expr.body))
         return join(self.value(expr.body), self.value(expr.orelse))
 
     def _subscript(self, expr: ir.Subscript) -> Value:
@@ -1039,10 +1102,68 @@ class Machine:
         if isinstance(func, Ref):
             return self.call_object(func, args, keywords, expr)
         if isinstance(func, Lib):
+            found = self.elsewhere(func.name)
+            if isinstance(found, Function) and self._matters(args, keywords):
+                return self._call_function(found, args, keywords, expr)
+            if isinstance(found, Class):
+                return self._later(found, args, keywords, expr)
             return library.call(self, func.name, args, keywords, expr)
         if isinstance(func, Method):
             return methods.method(self, func, args, keywords, expr)
         return modules.call_unknown(self, func, args, keywords, expr)
+
+    def elsewhere(self, name: str) -> Value | None:
+        """The function or class of another file that a qualified name denotes here."""
+        if self._files is None or not self._calls:
+            return None
+        found = self._files.resolve(name, self.call.function.qualname)
+        if found is None:
+            return None
+        if len(self._files.classes) > len(self.classes.by_name):
+            self.classes.add(self._files.classes)
+        return Class(found) if found in self.classes.by_name else Function(found)
+
+    def _matters(self, args: Sequence[Value], keywords: Mapping[str, Value]) -> bool:
+        """Whether what is called may see low precision: in a region, or by what it is given."""
+        if self.ambient.enabled is not False:
+            return True
+        given = (*args, *keywords.values())
+        return any(is_possible(t.dtypes) for v in given for t in tensors_in(v)) or any(
+            isinstance(v, (Ref, Dtype)) for v in given
+        )
+
+    def _later(
+        self, klass: Class, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
+    ) -> Value:
+        """An instance of a class of another file, which is made when something is done with it."""
+        ref = Ref((*self.frame, expr.site))
+        given = (("#args", Sequence_(tuple(args))), ("#keywords", Mapping_(tuple(keywords.items()))))
+        self.state.heap[ref.key] = Object(
+            klass.qualname,
+            (*given, ("#call", LambdaValue(expr, expr.site, ()))),
+            self.default,
+            site=expr.site,
+        )
+        return ref
+
+    def made(self, ref: Ref) -> Object | None:
+        """An object, which is made now if that was put off."""
+        thing = self.state.heap.get(ref.key)
+        if thing is None or not is_put_off(thing):
+            return thing
+        args, keywords, call = (value for _, value in thing.fields[:3])
+        assert (
+            isinstance(args, Sequence_) and isinstance(keywords, Mapping_) and isinstance(call, LambdaValue)
+        )
+        self.state.heap[ref.key] = Object(thing.cls, (), self.default, is_own=True, site=thing.site)
+        init = self.classes.method(thing.cls, "__init__")
+        if init is not None:
+            self.invoke(init, ref, args.items, {str(k): v for k, v in keywords.items}, call.site)
+        else:
+            self._data_fields(thing.cls, ref, args.items, {str(k): v for k, v in keywords.items})
+        if thing.params != self.default:
+            self.cast_module(ref, thing.params, thing.origin or call.site, thing.why)
+        return self.state.heap.get(ref.key)
 
     def _call_function(
         self, func: Function, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
@@ -1120,6 +1241,10 @@ class Machine:
     ) -> Value:
         """What calling an object gives."""
         thing = self.state.heap.get(ref.key)
+        if thing is not None and is_put_off(thing):
+            if not (self._matters(args, keywords) or is_possible(thing.params)):
+                return TOP
+            thing = self.made(ref)
         if thing is None:
             return TOP
         if thing.is_own:
@@ -1136,6 +1261,9 @@ class Machine:
         """Change the dtype of all parameters and buffers of a module."""
         thing = self.state.heap.get(ref.key)
         if thing is None or ref.key in seen:
+            return
+        if is_put_off(thing):
+            self.state.heap[ref.key] = replace(thing, params=dtypes, origin=site, why=why)
             return
         seen = seen | {ref.key}
         fields = []
@@ -1156,6 +1284,9 @@ class Machine:
         thing = self.state.heap.get(ref.key)
         if thing is None or ref.key in seen:
             return
+        if is_put_off(thing):
+            yield Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",)))
+            return
         seen = seen | {ref.key}
         has_own = False
         for _, value in thing.fields:
@@ -1174,7 +1305,7 @@ class Machine:
         thing = self.state.heap.get(ref.key)
         if thing is None:
             return False
-        if not thing.is_own:
+        if not thing.is_own and not is_put_off(thing):
             return thing.cls.startswith("torch.nn.") or thing.cls == known.UNKNOWN_MODULE
         return any(known.is_module_class(name) for bases in self.classes.foreign(thing.cls) for name in bases)
 
@@ -1182,6 +1313,31 @@ class Machine:
         """A module was handed to code that is not looked into, which may cast it."""
         if isinstance(value, Ref) and self.is_module(value) and _CHANGES_DTYPE.search(to):
             self.cast_module(value, ANY, 0, "")
+
+
+def switch(test: ir.Expr) -> str:
+    """What identifies the test of a switch wherever it is asked: `args.fp16`, `precision == "fp16"`; "" for others."""
+    if isinstance(test, ir.Name):
+        return test.id
+    if isinstance(test, ir.Attr):
+        owner = switch(test.value)
+        return f"{owner}.{test.attr}" if owner else ""
+    if isinstance(test, ir.Compare) and test.op == "==" and isinstance(test.right, ir.Const):
+        owner = switch(test.left)
+        return f"{owner} == {test.right.value!r}" if owner else ""
+    return ""
+
+
+def _lowers(expr: ir.Expr) -> bool:
+    """Whether an expression names a cast to low precision, or a low dtype."""
+    if isinstance(expr, ir.Call):
+        return last(expr.func) in ("half", "bfloat16")
+    return isinstance(expr, (ir.Name, ir.Attr)) and any(known.dtype_named(n) in LOW for n in names(expr))
+
+
+def is_put_off(thing: Object) -> bool:
+    """Whether an object is made only when something is done with it."""
+    return bool(thing.fields) and thing.fields[0][0] == "#args"
 
 
 def _refs(value: Value) -> Iterator[Ref]:
@@ -1210,7 +1366,9 @@ def _one(value: Value) -> Value:
     if isinstance(value, Either):
         found = tensors_in(value)
         if found:
-            return join_all([*found, TOP]) if len(found) < len(value.values) else join_all(found)
+            others = [v for v in value.values if not isinstance(v, Tensor)]
+            is_number = all(numbers.is_number(v) or v == NONE for v in others)
+            return join_all(found) if is_number else join_all([*found, TOP])
         if all(isinstance(v, (Py, Number)) for v in value.values):
             return Number()
         return TOP
@@ -1227,7 +1385,7 @@ def _dtypes_of(value: Value) -> Dtypes:
         return value.dtypes
     if isinstance(value, Sequence_) and value.items:
         found = [_dtypes_of(item) for item in value.items]
-        return frozenset().union(*found) if all(found) else frozenset()
+        return frozenset().union(*found) if all(len(each) == 1 for each in found) else frozenset()
     return frozenset()
 
 

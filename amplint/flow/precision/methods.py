@@ -10,7 +10,7 @@ from amplint.flow.lift import last
 from amplint.flow.precision.functions import iterated
 from amplint.flow.precision.lattice import ANY, FLOATS, NAMED, Dtypes
 from amplint.flow.precision.library import apply_operator, call
-from amplint.flow.precision.modules import unknown_result
+from amplint.flow.precision.modules import pretrained, unknown_result
 from amplint.flow.precision.names import (
     AMBIGUOUS,
     CASTS,
@@ -359,7 +359,7 @@ def _class_method(
             machine.state.no_grad = no_grad
             return found
     if name == "from_pretrained" or name.startswith("from_"):
-        return _pretrained(machine, args, keywords, expr)
+        return pretrained(machine, args, keywords, expr)
     return TOP
 
 
@@ -418,21 +418,8 @@ def _unknown_method(
         machine.note("backward", expr.site, (TOP, *args), keywords, NONE)
         return NONE
     if name in ("from_pretrained", "from_single_file"):
-        return _pretrained(machine, args, keywords, expr)
+        return pretrained(machine, args, keywords, expr)
     machine.note(f".{name}", expr.site, (TOP, *args), keywords, TOP)
     for value in (*args, *keywords.values()):
         machine.escapes(value, name)
     return unknown_result(machine, name, args, expr)
-
-
-def _pretrained(
-    machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
-) -> Value:
-    given = keywords.get("torch_dtype", keywords.get("dtype"))
-    if not isinstance(given, Dtype):
-        return TOP
-    ref = Ref((*machine.frame, expr.site))
-    why = f"from_pretrained loads it in {one_of(given.dtypes)}"
-    machine.state.heap[ref.key] = Object(UNKNOWN_MODULE, (), given.dtypes, expr.site, why, site=expr.site)
-    machine.note("from_pretrained", expr.site, args, keywords, ref)
-    return ref

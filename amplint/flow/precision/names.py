@@ -37,6 +37,34 @@ NUMBERS = {
 }
 #: Names of contexts that may enter a region.
 MAY_ENTER = re.compile(r"autocast|amp\b|_amp|amp_|precision|mixed|fp16|bf16|half", re.IGNORECASE)
+#: Methods that every module has, and that say nothing of what is in it.
+MODULE_METHODS = frozenset(
+    (
+        *(
+            "to",
+            "half",
+            "bfloat16",
+            "float",
+            "double",
+            "cuda",
+            "npu",
+            "cpu",
+            "xpu",
+            "train",
+            "eval",
+            "parameters",
+        ),
+        *(
+            "named_parameters",
+            "state_dict",
+            "load_state_dict",
+            "requires_grad_",
+            "zero_grad",
+            "training",
+            "apply",
+        ),
+    )
+)
 #: What a module's own tensors are marked with.
 IN_MODULE = frozenset(("parameter", "buffer"))
 UNKNOWN_MODULE = "?"

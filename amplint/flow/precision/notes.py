@@ -57,6 +57,8 @@ class Notes:
     names: dict[int, tuple[Value, Ambient]] = field(default_factory=dict)
     #: Functions that were entered, and how often.
     entered: dict[str, int] = field(default_factory=dict)
+    #: Tests that decide whether something becomes low precision, as written, in the order in which they were met.
+    switches: list[str] = field(default_factory=list)
     #: Parts of the analysis that took too long and were left.
     gave_up: int = 0
 
@@ -65,6 +67,14 @@ class Notes:
         known = self.by_site.setdefault(applied.site, [])
         if len(known) < _MOST_WAYS and applied not in known:
             known.append(applied)
+
+    def add(self, other: Notes) -> None:
+        """Keep what ran under an assumption, before what ran without."""
+        for site, ways in other.by_site.items():
+            known = self.by_site.get(site, [])
+            new = [applied for applied in ways if applied not in known]
+            self.by_site[site] = [*new, *known][:_MOST_WAYS]
+        self.gave_up += other.gave_up
 
     def saw(self, site: int, value: Value, ambient: Ambient) -> None:
         """Keep what a name stood for."""

@@ -81,7 +81,7 @@ def place(ctx: Context, site: int) -> tuple[ModuleModel, cst.CSTNode]:
     """The module and the node at a site."""
     if is_own(site):
         return ctx.model, ctx.model.tree.nodes[site]
-    return seen(ctx).linked.place(site)
+    return seen(ctx).files.place(site)
 
 
 def node(ctx: Context, site: int) -> cst.CSTNode:

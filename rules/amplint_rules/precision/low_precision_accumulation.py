@@ -57,15 +57,12 @@ def _running(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     result = evidence.lowest((applied.result,))
     if added is None or result is None:
         return
-    if any(mark in added.marks for mark in ("parameter", "positions")):
+    if any(mark in added.marks for mark in ("parameter", "positions", "gradient")):
         return
     model, node = evidence.place(ctx, applied.site)
     known = running_sum(model.tree, node)
-    if known is None and "gradient" in added.marks and _sure(applied.args[0]):
-        yield from _gradients(ctx, applied, result)
-        return
-    if known is None:
-        return
+    if known is None or (known.is_attribute and applied.form != "operator" and isinstance(applied.args[0], Tensor)):
+        return  # the last is state that is kept in half, which is another rule's
     often = rounds(model.tree, known.loop)
     sure = evidence.confidence(result.dtypes)
     if often is None or sure is None:
@@ -78,35 +75,6 @@ def _running(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         min(sure, often, key=lambda c: c.rank),
         applied.entry,
     )
-
-
-def _gradients(ctx: Context, applied: Applied, result: Tensor) -> Iterator[Suspect]:
-    """Gradients of half parameters that are added up in half."""
-    total = applied.args[0]
-    if not isinstance(total, Tensor) or total.marks & {"parameter", "gradient"} or len(applied.args) != 2:
-        return
-    node = evidence.node(ctx, applied.site)
-    if applied.keywords or (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Attribute)
-        and not isinstance(node.func.value, (cst.Name, cst.Attribute, cst.Subscript))
-    ):
-        return
-    if not is_certain(result.dtypes):
-        return
-    dtype = evidence.said(result.dtypes)
-    yield Suspect(
-        applied.site,
-        f"gradients are added up in {dtype} here, which loses what is below 1/{_parts(result)} of the sum; "
-        "keep the sum in float32",
-        (*evidence.origin(total), (applied.site, f"gradients are added in {dtype}")),
-        Confidence.MEDIUM,
-        applied.entry,
-    )
-
-
-def _parts(result: Tensor) -> int:
-    return 2048 if result.dtypes == {F16} else 256
 
 
 def _dtypes(value: Value) -> frozenset[str]:
