@@ -73,7 +73,8 @@ def low_precision_norm(outline: Outline) -> bool:
     if not names.isdisjoint(("keep_batchnorm_fp32", "O3")):
         return True
     return low_precision(outline) and (
-        not names.isdisjoint(("rsqrt", "sqrt", "std", "var", "pow")) or any("norm" in name.lower() for name in names)
+        not names.isdisjoint(("rsqrt", "sqrt", "std", "var", "pow"))
+        or any("norm" in name.lower() for name in names)
     )
 
 

@@ -156,7 +156,10 @@ class Machine:
         for region in reversed(self.state.regions):
             if region.device == "-":
                 continue
-            if region.device in ("", self.rules.backend) or {region.device, self.rules.backend} == {"cuda", "npu"}:
+            if (
+                region.device in ("", self.rules.backend)
+                or {region.device, self.rules.backend} == known.ACCELERATORS
+            ):
                 return Ambient(region.enabled, region.dtypes, region.site)
             if region.device == "?":
                 return Ambient(None, frozenset(("float16", "bfloat16")), region.site)

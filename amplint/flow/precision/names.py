@@ -68,6 +68,8 @@ MODULE_METHODS = frozenset(
 #: What a module's own tensors are marked with.
 IN_MODULE = frozenset(("parameter", "buffer"))
 UNKNOWN_MODULE = "?"
+#: A region of one is looked at as one of the other, too: as it is before and after a port.
+ACCELERATORS = frozenset(("cuda", "npu"))
 _MODULE_BASES = ("torch.nn.", "pytorch_lightning.", "lightning.", "transformers.", "diffusers.", "timm.")
 MODULE_NAME = re.compile(
     r"model|net\b|_net|net_|\bnet|unet|encoder|decoder|backbone|generator|discriminator|policy|actor|critic"

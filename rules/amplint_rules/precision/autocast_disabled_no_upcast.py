@@ -38,7 +38,11 @@ def _suspects(ctx: Context) -> Iterator[tuple[int | None, Tensor, Suspect]]:
             continue
         dtype = evidence.said(value.dtypes)
         is_mixed = _is_mixed(applied)
-        what = f"{applied.op} gets a {dtype} tensor and float32 weights here" if is_mixed else f"{applied.op} runs in {dtype} here"
+        what = (
+            f"{applied.op} gets a {dtype} tensor and float32 weights here"
+            if is_mixed
+            else f"{applied.op} runs in {dtype} here"
+        )
         yield (
             region,
             value,

@@ -19,9 +19,43 @@ from amplint.rule import Context, Report
 
 #: Operators that move elements and compute nothing.
 MOVES = (
-    *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "t", "T", "mT"),
-    *("getitem", "contiguous", "squeeze", "unsqueeze", "expand", "repeat", "detach", "clone", "chunk", "split"),
-    *("unbind", "narrow", "select", "gather", "index_select", "cat", "stack", "narrow", "view_as", "expand_as"),
+    *(
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "permute",
+        "transpose",
+        "swapaxes",
+        "movedim",
+        "t",
+        "T",
+        "mT",
+    ),
+    *(
+        "getitem",
+        "contiguous",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "repeat",
+        "detach",
+        "clone",
+        "chunk",
+        "split",
+    ),
+    *(
+        "unbind",
+        "narrow",
+        "select",
+        "gather",
+        "index_select",
+        "cat",
+        "stack",
+        "narrow",
+        "view_as",
+        "expand_as",
+    ),
 )
 _MOST_BEFORE = 24
 
@@ -190,7 +224,7 @@ def as_float32(ctx: Context, site: int, message: str, safe: bool = False) -> Fix
         operand = first.value
     span = model.tree.span(operand)
     edits = [Edit(Span(span.end, span.end), ".float()")]
-    if not operand.lpar and not isinstance(operand, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):  # type: ignore[attr-defined]
+    if not operand.lpar and not isinstance(operand, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
         edits = [Edit(Span(span.start, span.start), "("), Edit(Span(span.end, span.end), ").float()")]
     applicability = Applicability.SAFE if safe else Applicability.UNSAFE
     return Fix(FixKind.REPAIR, applicability, message, tuple(edits))

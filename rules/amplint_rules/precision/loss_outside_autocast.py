@@ -19,7 +19,13 @@ LOSSES = tuple(op for op, row in operators().items() if row.result == "loss")
 #: Losses whose targets are classes: a target of another dtype widens nothing.
 _OF_CLASSES = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss")
 #: Losses that take exp or log of their input: in a half model, without a region, those only.
-_EXPONENTIAL = (*_OF_CLASSES[:2], "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss")
+_EXPONENTIAL = (
+    *_OF_CLASSES[:2],
+    "kl_div",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "ctc_loss",
+)
 #: Distributions by the parameter that is a model's output.
 _DISTRIBUTIONS = {
     "Categorical": ("probs", "logits"),
@@ -97,7 +103,11 @@ def _suspect(
     )
     computes = f"{op} computes" if is_loss else f"the log-probabilities of {op} are computed"
     fix = partial(
-        evidence.as_float32, ctx, applied.site, f"compute {op} in float32", safe=applied.keyword("weight") is None
+        evidence.as_float32,
+        ctx,
+        applied.site,
+        f"compute {op} in float32",
+        safe=applied.keyword("weight") is None,
     )
     return Suspect(
         applied.site,

@@ -19,7 +19,9 @@ from amplint_rules.precision.evidence import MOVES, Suspect
 from amplint_rules.precision.running_sums import over, rounds, running_sum
 
 #: Functions and classes whose sums are a loss or a metric.
-_LOSS = re.compile(r"loss|dice|iou|criterion|tversky|jaccard|metric|entropy|\bce\b|nll|objective", re.IGNORECASE)
+_LOSS = re.compile(
+    r"loss|dice|iou|criterion|tversky|jaccard|metric|entropy|\bce\b|nll|objective", re.IGNORECASE
+)
 _SQUARES = ("pow", "square", "abs", "mul")
 _THROUGH = ("add", "mul", "neg", "sub", "clamp", "clamp_min", *MOVES)
 
@@ -46,7 +48,13 @@ def _sure(value: Value) -> bool:
 
 
 def _stalls(dtypes: Iterable[str]) -> str:
-    return "2048 in float16" if set(dtypes) == {F16} else "256 in bfloat16" if F16 not in dtypes else "256 or 2048"
+    return (
+        "2048 in float16"
+        if set(dtypes) == {F16}
+        else "256 in bfloat16"
+        if F16 not in dtypes
+        else "256 or 2048"
+    )
 
 
 def _running(ctx: Context, applied: Applied) -> Iterator[Suspect]:
@@ -61,7 +69,9 @@ def _running(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         return
     model, node = evidence.place(ctx, applied.site)
     known = running_sum(model.tree, node)
-    if known is None or (known.is_attribute and applied.form != "operator" and isinstance(applied.args[0], Tensor)):
+    if known is None or (
+        known.is_attribute and applied.form != "operator" and isinstance(applied.args[0], Tensor)
+    ):
         return  # the last is state that is kept in half, which is another rule's
     often = rounds(model.tree, known.loop)
     sure = evidence.confidence(result.dtypes)
@@ -71,7 +81,10 @@ def _running(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         applied.site,
         f"{known.total} is a running sum in {evidence.said(result.dtypes)}: ones stop adding up at "
         f"{_stalls(result.dtypes & LOW)}; keep it in float32, or add .item()",
-        (*evidence.origin(added), (applied.site, f"added to {known.total} in {evidence.said(result.dtypes)}")),
+        (
+            *evidence.origin(added),
+            (applied.site, f"added to {known.total} in {evidence.said(result.dtypes)}"),
+        ),
         min(sure, often, key=lambda c: c.rank),
         applied.entry,
     )
@@ -134,7 +147,7 @@ def _ratio(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     if above and below:
         for each in (*above, *below):
             sure = Confidence.MEDIUM if named or evidence.trains(ctx) else Confidence.LOW
-            yield _sum_suspect(ctx, each, "and is divided, in half, by another such sum" , sure, applied)
+            yield _sum_suspect(ctx, each, "and is divided, in half, by another such sum", sure, applied)
     elif above and isinstance(applied.args[1], (Py, Number)) and _dtypes(above[0].result) == {F16}:
         for each in above:
             if _is_whole(each) and _is_of_squares(ctx, each):
@@ -198,7 +211,11 @@ def _cross_entropy(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         applied.site,
         f"cross entropy is written by hand and runs in {dtype} here: probabilities below what {dtype} holds become 0 "
         "and their logarithm -inf; compute it from float32 logits",
-        (*evidence.origin(result), (logs[0].site, f"logarithm in {dtype}"), (applied.site, f"{applied.op} in {dtype}")),
+        (
+            *evidence.origin(result),
+            (logs[0].site, f"logarithm in {dtype}"),
+            (applied.site, f"{applied.op} in {dtype}"),
+        ),
         sure,
         applied.entry,
     )

@@ -63,7 +63,12 @@ def _statistics(ctx: Context, root: Applied) -> Iterator[tuple[_Statistic, bool]
     if root.op == "div":
         if len(root.args) > 1 and root.form in ("operator", ""):
             for made in evidence.before(ctx, root.args[1], "add", "clamp", "clamp_min", *MOVES):
-                if made.op == "std" and made.args and _is_low(made.args[0]) and _is_centred(ctx, root.args[0]):
+                if (
+                    made.op == "std"
+                    and made.args
+                    and _is_low(made.args[0])
+                    and _is_centred(ctx, root.args[0])
+                ):
                     yield _Statistic(made, "variance"), False
         return
     if root.op == "pow" and root.argument(1, "exponent") not in (Py(-0.5), Py(0.5)):
@@ -84,9 +89,13 @@ def _statistic(ctx: Context, made: Applied) -> _Statistic | None:
         return _Statistic(made, "variance")
     if made.op == "sub" and len(made.args) == 2:
         first = next((a for a in evidence.before(ctx, made.args[0], *MOVES) if a.op == "mean"), None)
-        second = next((a for a in evidence.before(ctx, made.args[1], *MOVES) if _squared(a) is not None), None)
+        second = next(
+            (a for a in evidence.before(ctx, made.args[1], *MOVES) if _squared(a) is not None), None
+        )
         if first is not None and second is not None and _is_low(made.result):
-            of_mean = any(a.op == "mean" for a in evidence.before(ctx, _squared(second), *MOVES))
+            square = _squared(second)
+            assert square is not None
+            of_mean = any(a.op == "mean" for a in evidence.before(ctx, square, *MOVES))
             if of_mean and _square_below(ctx, first) is not None:
                 return _Statistic(made, "one pass")
         return None
@@ -132,7 +141,9 @@ def _is_centred_difference(ctx: Context, difference: Applied) -> bool:
     """`x - x.mean(..)`."""
     if len(difference.args) < 2:
         return False
-    return any(a.op in ("mean", "var_mean", "std_mean") for a in evidence.before(ctx, difference.args[1], *MOVES))
+    return any(
+        a.op in ("mean", "var_mean", "std_mean") for a in evidence.before(ctx, difference.args[1], *MOVES)
+    )
 
 
 def _divides(ctx: Context, root: Applied) -> bool:
@@ -142,7 +153,8 @@ def _divides(ctx: Context, root: Applied) -> bool:
         operands = applied.args[at] if isinstance(at, slice) else applied.args[1:2]
         for value in operands:
             if isinstance(value, Tensor) and any(
-                made.site == root.site for made in evidence.before(ctx, value, "add", "clamp", "reciprocal", *MOVES)
+                made.site == root.site
+                for made in evidence.before(ctx, value, "add", "clamp", "reciprocal", *MOVES)
             ):
                 return True
     return False

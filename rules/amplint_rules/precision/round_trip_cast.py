@@ -27,7 +27,9 @@ _WIDE = frozenset((F32, F64))
 
 def check(ctx: Context) -> Iterable[Report]:
     """Report the narrowing cast of each round trip."""
-    yield from evidence.reports(ctx, _suspects(ctx), "the two casts stand apart; which of them goes is for you to say")
+    yield from evidence.reports(
+        ctx, _suspects(ctx), "the two casts stand apart; which of them goes is for you to say"
+    )
 
 
 def _suspects(ctx: Context) -> Iterator[Suspect]:
@@ -73,11 +75,12 @@ def _is_to(applied: Applied, wanted: frozenset[str]) -> bool:
 def _is_measured(ctx: Context, widening: Applied, narrowing: Applied) -> bool:
     """Whether what is lost is looked at: the result is subtracted from, or compared with, something."""
     sites = {widening.site, narrowing.site}
-    for applied in evidence.notes(ctx).applied:
-        if applied.op in ("sub", "allclose", "isclose", "eq", "dist", "max") or "assert" in applied.op:
-            if any(isinstance(a, Tensor) and a.site in sites for a in applied.args):
-                return True
-    return False
+    return any(
+        isinstance(value, Tensor) and value.site in sites
+        for applied in evidence.notes(ctx).applied
+        if applied.op in ("sub", "allclose", "isclose", "eq", "dist", "max") or "assert" in applied.op
+        for value in applied.args
+    )
 
 
 def _fix(ctx: Context, narrowing: int, widening: int) -> Fix | str:
@@ -85,7 +88,9 @@ def _fix(ctx: Context, narrowing: int, widening: int) -> Fix | str:
     other = evidence.node(ctx, widening)
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return "leave out the cast to half"
-    if not (isinstance(other, cst.Call) and isinstance(other.func, cst.Attribute) and other.func.value is call):
+    if not (
+        isinstance(other, cst.Call) and isinstance(other.func, cst.Attribute) and other.func.value is call
+    ):
         return "what else the half value is used for is for you to say"
     tree = model.tree
     if call.lpar or any(not _is_dtype(ctx, a.value) for a in call.args):

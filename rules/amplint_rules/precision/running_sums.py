@@ -11,9 +11,13 @@ from amplint.finding import Confidence
 from amplint.syntax.tree import Tree
 
 #: What loops run over that are long: bfloat16 stalls after 256 equal additions, float16 after 2048.
-_MANY = re.compile(r"load|dataset|batch|stream|sampler|\bdata\b|_dl\b|\bdl\b|iterator|prefetch", re.IGNORECASE)
+_MANY = re.compile(
+    r"load|dataset|batch|stream|sampler|\bdata\b|_dl\b|\bdl\b|iterator|prefetch", re.IGNORECASE
+)
 _SEVERAL = re.compile(r"step|iter|epoch|seq|token|sample|frame|length|time|chunk|micro|accum", re.IGNORECASE)
-_FEW = re.compile(r"layer|block|head|level|scale|expert|stage|group|depth|feat|module|net|loss|output", re.IGNORECASE)
+_FEW = re.compile(
+    r"layer|block|head|level|scale|expert|stage|group|depth|feat|module|net|loss|output", re.IGNORECASE
+)
 _ZEROS = re.compile(r"(^|\.)(zeros|zeros_like|new_zeros)$")
 _MANY_ROUNDS, _FEW_ROUNDS = 256, 64
 
@@ -41,7 +45,11 @@ def running_sum(tree: Tree, node: cst.CSTNode) -> RunningSum | None:
         if loop is None or not _begins_empty(tree, loop, written, within=_function(tree, node)):
             return None
         outer = _outermost_after_start(tree, loop, written)
-        return None if _feeds_back(tree, outer, statement, written) else RunningSum(written, statement, outer, False)
+        return (
+            None
+            if _feeds_back(tree, outer, statement, written)
+            else RunningSum(written, statement, outer, False)
+        )
     if isinstance(total, cst.Attribute) and isinstance(total.value, cst.Name):
         klass = next((a for a in tree.ancestors(node) if isinstance(a, cst.ClassDef)), None)
         if klass is None or not _begins_empty(tree, None, written, within=klass):
@@ -120,10 +128,14 @@ def _is_empty(tree: Tree, start: cst.Assign, written: str) -> bool:
         at = next(i for i, e in enumerate(target.elements) if tree.code(e.value) == written)
         value = value.elements[at].value
     if isinstance(value, (cst.Integer, cst.Float)):
-        return float(value.value.replace("_", "")) == 0 if value.value[:2] not in ("0x", "0b", "0o") else False
+        return (
+            float(value.value.replace("_", "")) == 0 if value.value[:2] not in ("0x", "0b", "0o") else False
+        )
     if isinstance(value, cst.Name):
         return value.value == "None"
-    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and not _is_zeros(tree, value):
+    while (
+        isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and not _is_zeros(tree, value)
+    ):
         value = value.func.value
     return isinstance(value, cst.Call) and _is_zeros(tree, value)
 
@@ -136,9 +148,7 @@ def _is_zeros(tree: Tree, call: cst.Call) -> bool:
     return name.endswith("tensor") and isinstance(first, (cst.Integer, cst.Float)) and float(first.value) == 0
 
 
-def _outermost_after_start(
-    tree: Tree, loop: cst.For | cst.While, written: str
-) -> cst.For | cst.While:
+def _outermost_after_start(tree: Tree, loop: cst.For | cst.While, written: str) -> cst.For | cst.While:
     """The outermost loop around that the sum outlasts."""
     found = loop
     for above in tree.ancestors(loop):
@@ -157,7 +167,9 @@ def _feeds_back(tree: Tree, loop: cst.CSTNode, statement: cst.CSTNode, written: 
         if isinstance(node, (cst.Assign, cst.AugAssign)):
             own = tree.statement(node) is statement
             uses = [n for n in tree.within(node.value) if isinstance(n, cst.Name) and n.value == written]
-            if len(uses) > (1 if own and isinstance(node, cst.Assign) else 0) and not _is_read_out(tree, uses):
+            if len(uses) > (1 if own and isinstance(node, cst.Assign) else 0) and not _is_read_out(
+                tree, uses
+            ):
                 return True
     return False
 
@@ -198,7 +210,9 @@ def over(tree: Tree, iterable: cst.BaseExpression) -> Confidence | None:
         last = iterable.args[0 if len(iterable.args) == 1 else 1].value if iterable.args else None
         if isinstance(last, cst.Integer):
             count = int(last.value.replace("_", ""), 0)
-            return Confidence.HIGH if count > _MANY_ROUNDS else Confidence.LOW if count > _FEW_ROUNDS else None
+            return (
+                Confidence.HIGH if count > _MANY_ROUNDS else Confidence.LOW if count > _FEW_ROUNDS else None
+            )
     if _MANY.search(written):
         return Confidence.HIGH
     if _FEW.search(written):
