@@ -85,6 +85,47 @@ def npu_autocast_gap(outline: Outline) -> bool:
     return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)
 
 
+def loss_outside_autocast(outline: Outline) -> bool:
+    """Something low precision, and a loss or a distribution."""
+    return low_precision(outline) and any(
+        "loss" in name.lower() or name in ("cross_entropy", "kl_div") or name in _DISTRIBUTIONS
+        for name in outline.names
+    )
+
+
+_DISTRIBUTIONS = ("distributions", "Categorical", "OneHotCategorical", "Bernoulli", "Normal")
+
+
+def autocast_disabled(outline: Outline) -> bool:
+    """A region that may be disabled."""
+    return "enabled" in outline.names or not outline.names.isdisjoint(("autocast", "custom_fwd"))
+
+
+def low_precision_accumulation(outline: Outline) -> bool:
+    """Something low precision; additions are no names."""
+    return low_precision(outline)
+
+
+def low_precision_norm(outline: Outline) -> bool:
+    """Something low precision and what a norm is made of, or apex asked for BatchNorm in half."""
+    names = outline.names
+    if not names.isdisjoint(("keep_batchnorm_fp32", "O3")):
+        return True
+    return low_precision(outline) and (
+        not names.isdisjoint(("rsqrt", "sqrt", "std", "var", "pow"))
+        or any("norm" in name.lower() for name in names)
+    )
+
+
+_NARROWS = frozenset(("half", "bfloat16", "float16", "fp16", "bf16", "HalfTensor", "BFloat16Tensor"))
+_WIDENS = frozenset(("float", "float32", "double", "float64", "fp32", "FloatTensor"))
+
+
+def round_trip_cast(outline: Outline) -> bool:
+    """A cast to half and one to float32."""
+    return not outline.names.isdisjoint(_NARROWS) and not outline.names.isdisjoint(_WIDENS)
+
+
 def discarded_cast(outline: Outline) -> bool:
     """A cast whose call is a statement of its own."""
     return not outline.discarded_calls.isdisjoint(CASTS)

@@ -160,14 +160,16 @@ def _mapping(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Val
 def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call) -> Value:
     if not args:
         return TOP
-    element = element_of(iterated(machine, args[0]))
+    over = iterated(machine, args[0])
+    element = element_of(over)
     found = tensors_in(element)
     if not found:
         return Number() if isinstance(element, (Py, Number)) else TOP
     added = join_all(found)
     assert isinstance(added, Tensor)
     result = replace(added, op="builtins.sum", site=expr.site)
-    machine.note("builtins.sum", expr.site, (element,), {}, result)
+    form = "few" if isinstance(over, (Sequence_, Mapping_)) else "many"
+    machine.note("builtins.sum", expr.site, (element,), {}, result, form)
     return result
 
 

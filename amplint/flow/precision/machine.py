@@ -12,6 +12,7 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import library, methods, modules, numbers
 from amplint.flow.precision import names as known
+from amplint.flow.precision.functions import iterated
 from amplint.flow.precision.lattice import ANY, BOOL, F32, LOW, UNKNOWN, Dtypes, is_possible
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
@@ -267,7 +268,7 @@ class Machine:
             self.state.regions = regions
             self.state.no_grad = no_grad
 
-    def _decorate(self, function: ir.Function, bound: Mapping[str, Value]) -> None:
+    def _decorate(self, function: ir.Function, bound: dict[str, Value]) -> None:
         """Enter what the decorators of a function enter."""
         for decorator in function.decorators:
             named = names(decorator.func if isinstance(decorator, ir.Call) else decorator)
@@ -277,12 +278,25 @@ class Machine:
                 cast = isinstance(decorator, ir.Call) and any(
                     a.keyword == "cast_inputs" for a in decorator.args
                 )
-                if cast:
+                if cast and isinstance(decorator, ir.Call):
+                    self._cast_inputs(decorator, bound)
                     self._enter(Region(self.rules.backend, frozenset(), False, decorator.site))
             elif isinstance(decorator, ir.Call) and any(known.is_autocast(name) for name in named):
                 value = self.value(decorator)
                 if isinstance(value, Region):
                     self._enter(value)
+
+    def _cast_inputs(self, decorator: ir.Call, bound: dict[str, Value]) -> None:
+        """Cast arguments as `custom_fwd(cast_inputs=..)` does in a region."""
+        given = next(self.value(a.value) for a in decorator.args if a.keyword == "cast_inputs")
+        wanted = given.dtypes if isinstance(given, Dtype) else ANY
+        if self.ambient.enabled is False:
+            return
+        for name, value in bound.items():
+            if isinstance(value, Tensor):
+                kept = value.dtypes if self.ambient.enabled is None else frozenset()
+                why = "custom_fwd casts it"
+                bound[name] = replace(value, dtypes=wanted | kept, origin=decorator.site, why=why)
 
     def _run(
         self, function: ir.Function, frame: Frame, me: Value | None, bound: Mapping[str, Value], outer: Frame
@@ -474,7 +488,7 @@ class Machine:
         return True
 
     def _loop(self, stmt: ir.For | ir.While) -> bool:
-        iterable = self.value(stmt.iterable) if isinstance(stmt, ir.For) else None
+        iterable = iterated(self, self.value(stmt.iterable)) if isinstance(stmt, ir.For) else None
         ends: list[State] = []
         items = self._unrolled(iterable)
         if isinstance(stmt, ir.For) and items is not None:
@@ -975,7 +989,7 @@ class Machine:
         rows: list[Value] | None = None
         if len(expr.parts) == 1 and not expr.parts[0][2] and expr.kind in ("list", "generator"):
             target, iterable, _ = expr.parts[0]
-            over = self.value(iterable)
+            over = iterated(self, self.value(iterable))
             items = self._unrolled(over)
             if items is not None:
                 rows = []

@@ -17,6 +17,48 @@ from amplint.model.module import ModuleModel
 from amplint.model.units import is_library, is_own
 from amplint.rule import Context, Report
 
+#: Operators that move elements and compute nothing.
+MOVES = (
+    *(
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "permute",
+        "transpose",
+        "swapaxes",
+        "movedim",
+        "t",
+        "T",
+        "mT",
+    ),
+    *(
+        "getitem",
+        "contiguous",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "repeat",
+        "detach",
+        "clone",
+        "chunk",
+        "split",
+    ),
+    *(
+        "unbind",
+        "narrow",
+        "select",
+        "gather",
+        "index_select",
+        "cat",
+        "stack",
+        "narrow",
+        "view_as",
+        "expand_as",
+    ),
+)
+_MOST_BEFORE = 24
+
 #: What happens at a place, for a trace; nodes by their sites.
 Step = tuple[int, str]
 
@@ -132,6 +174,66 @@ def confidence(
     if is_certain(dtypes, wanted | LOW) and is_possible(dtypes, wanted):
         return Confidence.MEDIUM if high is Confidence.HIGH else Confidence.LOW
     return Confidence.LOW if is_possible(dtypes, wanted) else None
+
+
+def trains(ctx: Context) -> bool:
+    """Whether something in the file is trained: a backward, an optimizer, a step of a framework's trainer."""
+    found = notes(ctx)
+    if any(a.op == "backward" or a.op.startswith(("torch.optim.", "optimizer.")) for a in found.applied):
+        return True
+    return any(
+        name.rpartition(".")[2] in ("training_step", "train_step", "manual_backward")
+        for name in ctx.model.function_names
+    )
+
+
+def before(ctx: Context, value: Value, *through: str) -> Iterator[Applied]:
+    """The operators that made a tensor, nearest first, going on through those of the named operators."""
+    found = notes(ctx)
+    left, seen = [value], set[int]()
+    while left:
+        for applied in found.made(left.pop(0)):
+            if id(applied) in seen or len(seen) > _MOST_BEFORE:
+                continue
+            seen.add(id(applied))
+            yield applied
+            if applied.op in through:
+                left.extend(applied.args)
+
+
+def leaves_region(ctx: Context, value: Tensor) -> bool:
+    """Whether a tensor is low precision because of an autocast region in which it was computed."""
+    if value.origin is None:
+        return False
+    ways = notes(ctx).by_site.get(value.origin, ())
+    return any(a.ambient.enabled and a.op != "to" for a in ways)
+
+
+def as_float32(ctx: Context, site: int, message: str, safe: bool = False) -> Fix | str:
+    """A fix that gives the call at `site` what it is called on, or its first argument, as float32."""
+    model, call = place(ctx, site)
+    if model is not ctx.model or not isinstance(call, cst.Call):
+        return "cast the operand to float32 first"
+    first = call.args[0] if call.args else None
+    operand: cst.BaseExpression
+    if isinstance(call.func, cst.Attribute) and _is_tensor_method(ctx, site, call):
+        operand = call.func.value
+    elif first is None or first.star or (first.keyword is not None and first.keyword.value != "input"):
+        return "cast the operand to float32 first"
+    else:
+        operand = first.value
+    span = model.tree.span(operand)
+    edits = [Edit(Span(span.end, span.end), ".float()")]
+    if not operand.lpar and not isinstance(operand, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+        edits = [Edit(Span(span.start, span.start), "("), Edit(Span(span.end, span.end), ").float()")]
+    applicability = Applicability.SAFE if safe else Applicability.UNSAFE
+    return Fix(FixKind.REPAIR, applicability, message, tuple(edits))
+
+
+def _is_tensor_method(ctx: Context, site: int, call: cst.Call) -> bool:
+    """Whether an operator was called as a method: no module, and no function of a library."""
+    is_module = any(a.form.startswith("module") for a in notes(ctx).by_site.get(site, ()))
+    return not is_module and not any(ctx.model.names.resolve(call.func))
 
 
 def said(dtypes: Dtypes) -> str:
