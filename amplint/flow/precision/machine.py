@@ -1286,7 +1286,10 @@ class Machine:
                 has_own = True
                 yield from self.parameters_of(inner, seen)
         if not has_own and known.has_parameters(thing.cls):
-            yield Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",)))
+            op, site = ("deepcopy", thing.site) if thing.is_copy else ("", None)
+            yield Tensor(
+                thing.params, False, thing.origin, thing.why, op, site, marks=frozenset(("parameter",))
+            )
 
     def is_module(self, ref: Ref) -> bool:
         """Whether an object is a torch module."""
