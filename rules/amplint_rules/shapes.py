@@ -46,6 +46,16 @@ def low_precision_softmax(outline: Outline) -> bool:
     )
 
 
+def clamp_rounds_away(outline: Outline) -> bool:
+    """The same, and something that bounds."""
+    return low_precision(outline) and not outline.names.isdisjoint(
+        (
+            *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
+            *("minimum", "maximum", "logit"),
+        )
+    )
+
+
 def discarded_cast(outline: Outline) -> bool:
     """A cast whose call is a statement of its own."""
     return not outline.discarded_calls.isdisjoint(CASTS)
