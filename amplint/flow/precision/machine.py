@@ -1096,6 +1096,8 @@ class Machine:
             if isinstance(found, Class):
                 return self._later(found, args, keywords, expr)
             return library.call(self, func.name, args, keywords, expr)
+        if isinstance(func, Dtype) and names(expr.func) == ("builtins.float",):
+            return library.call(self, "builtins.float", args, keywords, expr)
         if isinstance(func, Method):
             return methods.method(self, func, args, keywords, expr)
         return modules.call_unknown(self, func, args, keywords, expr)

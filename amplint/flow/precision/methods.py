@@ -66,7 +66,9 @@ def is_optimizer(machine: Machine, thing: Object) -> bool:
     """Whether an object is an optimizer of torch, or of a class at hand that derives from one."""
     if not thing.is_own:
         return thing.cls.startswith("torch.optim.")
-    return any(name.startswith("torch.optim.") for bases in machine.classes.foreign(thing.cls) for name in bases)
+    return any(
+        name.startswith("torch.optim.") for bases in machine.classes.foreign(thing.cls) for name in bases
+    )
 
 
 def attribute(machine: Machine, owner: Value, name: str, expr: ir.Attr) -> Value:
@@ -98,9 +100,11 @@ def _tensor_attribute(machine: Machine, owner: Tensor, name: str, expr: ir.Attr)
     if name == "device":
         return Device()
     if name in ("T", "mT", "H", "mH", "real", "imag"):
-        return replace(
+        turned = replace(
             owner, is_scalar=None if name in ("real", "imag") else owner.is_scalar, op=name, site=expr.site
         )
+        machine.note(name, expr.site, (owner,), {}, turned)
+        return turned
     if name == "data":
         return owner
     if name == "grad":

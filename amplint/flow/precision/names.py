@@ -191,6 +191,9 @@ AUTOCASTS: Mapping[str, tuple[tuple[str, ...], str]] = {
 #: Marks that stay with a tensor through operators that only move or scale its elements.
 _LASTING = frozenset(("output", "positions", "frequencies", "integers", "sigmoid", "frozen"))
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "outer", "einsum", "matmul", "ger", "bmm"))
+#: What makes frequencies of positions, and what leaves them frequencies.
+_RAISES = ("pow", "float_power", "exp")
+_TURNS = ("reciprocal", "cat", "stack")
 _KEEPS = frozenset(("keep", "list", "getitem", "clamp", "values"))
 
 
@@ -248,9 +251,7 @@ def kept_marks(op: str, operands: Sequence[Tensor]) -> set[str]:
     if row is not None and row.result not in _KEEPS and op != "getitem":
         before = found
         found = before & {"positions", "frequencies", "frozen"} if op in _ARITHMETIC else set()
-        if "positions" in before and op in ("pow", "float_power", "exp"):
-            found.add("frequencies")
-        elif "frequencies" in before and op in ("reciprocal", "cat", "stack"):
+        if ("positions" in before and op in _RAISES) or ("frequencies" in before and op in _TURNS):
             found.add("frequencies")
     if op == "sigmoid" or op == "softmax":
         found.add("sigmoid" if op == "sigmoid" else "softmax")

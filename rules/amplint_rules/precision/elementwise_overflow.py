@@ -47,7 +47,12 @@ def _suspects(ctx: Context) -> Iterator[Suspect]:
 
 
 def _suspect(
-    ctx: Context, applied: Applied, message: str, what: str, fix_to: str = "", high: Confidence = Confidence.MEDIUM
+    ctx: Context,
+    applied: Applied,
+    message: str,
+    what: str,
+    fix_to: str = "",
+    high: Confidence = Confidence.MEDIUM,
 ) -> Iterator[Suspect]:
     result = applied.result
     if not isinstance(result, Tensor):
@@ -175,7 +180,9 @@ def _late_scale(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     added = numbers.made_by(ctx, numbers.moved(ctx, applied.tensors[0]))
     if added is None or added.op != "add" or len(added.tensors) != 2:
         return
-    if all(getattr(numbers.made_by(ctx, numbers.moved(ctx, t)), "op", "") in _PRODUCTS[:4] for t in added.tensors):
+    if all(
+        getattr(numbers.made_by(ctx, numbers.moved(ctx, t)), "op", "") in _PRODUCTS[:4] for t in added.tensors
+    ):
         yield from _suspect(
             ctx, added,
             "scores are added before they are scaled, and their sum may leave float16's range (65504); scale the "
@@ -206,17 +213,21 @@ def _exponential(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         if made is None:
             break
         if made.op in ("clamp", "clip", "clamp_max", "minimum"):
-            bound = numbers.number_of(ctx, made.argument(1 if made.op in ("clamp_max", "minimum") else 2, "max"))
+            bound = numbers.number_of(
+                ctx, made.argument(1 if made.op in ("clamp_max", "minimum") else 2, "max")
+            )
             if bound is None or bound[0] <= _LARGEST_EXPONENT:
                 return
         elif made.op in _PRODUCTS and not is_log_scale:
             if _is_of_unit_vectors(ctx, made) and divisor >= _COLDEST:
                 return
-            message = "exp is infinite in float16 from 11.09 on; subtract the maximum (logsumexp, softmax), or use float32"
+            message = "exp is infinite in float16 from 11.09 on; subtract the maximum (logsumexp), or use float32"
             yield from _suspect(ctx, applied, message, "exp in float16", "compute exp in float32")
             return
         elif made.op in ("mul", "div"):
-            known = next((n for n in (_power(v) for v in made.args if isinstance(v, Py)) if n is not None), None)
+            known = next(
+                (n for n in (_power(v) for v in made.args if isinstance(v, Py)) if n is not None), None
+            )
             if known is not None and known < 0:
                 break
             divisor = (known or divisor) if made.op == "div" else divisor
@@ -224,14 +235,21 @@ def _exponential(ctx: Context, applied: Applied) -> Iterator[Suspect]:
             break
         current = next(iter(made.tensors), Py(None))
     if is_log_scale:
-        message = "exp of a log variance is infinite in float16 from 11.09 on; clamp it, and compute exp in float32"
+        message = (
+            "exp of a log variance is infinite in float16 from 11.09 on; clamp it, and compute exp in float32"
+        )
         yield from _suspect(ctx, applied, message, "exp in float16", "compute exp in float32")
 
 
 def _softplus(ctx: Context, log: Applied) -> Iterator[Suspect]:
     """`log(1 + exp(x))`, which is infinite where x itself is far from it."""
     made = numbers.made_by(ctx, next(iter(log.tensors), None))
-    if log.op == "log" and made is not None and made.op == "add" and any(v in (Py(1), Py(1.0)) for v in made.args):
+    if (
+        log.op == "log"
+        and made is not None
+        and made.op == "add"
+        and any(v in (Py(1), Py(1.0)) for v in made.args)
+    ):
         made = numbers.made_by(ctx, next(iter(made.tensors), None))
     elif log.op == "log":
         return

@@ -66,7 +66,9 @@ class _Use:
 def check(ctx: Context) -> Iterable[Report]:
     """Report constants that become 0 or infinite in float16 where they meet a tensor."""
     yield from evidence.reports(
-        ctx, _gathered(ctx, list(_uses(ctx))), "where float32 is to begin, or which constant fits, is for you to say"
+        ctx,
+        _gathered(ctx, list(_uses(ctx))),
+        "where float32 is to begin, or which constant fits, is for you to say",
     )
 
 
@@ -194,8 +196,6 @@ def _arithmetic(ctx: Context, applied: Applied) -> Iterator[_Use]:
                 f"times {said} every float16 number is 0: multiply in float32",
                 f"{said} times a float16 tensor", Confidence.MEDIUM,
             )  # fmt: skip
-
-
 
 
 def _is_limit(ctx: Context, value: Value) -> bool:

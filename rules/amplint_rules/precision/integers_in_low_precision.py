@@ -19,7 +19,9 @@ from amplint_rules.precision.evidence import Suspect
 
 _PRODUCTS = ("mul", "outer", "ger", "einsum", "matmul", "bmm", "div")
 _INTEGERS = frozenset((INT, INT64))
-_COUNTS = re.compile(r"^(time_?steps?|t_steps?|time_?ids?|positions?|pos_?ids?|position_ids|token_ids|input_ids)$")
+_COUNTS = re.compile(
+    r"^(time_?steps?|t_steps?|time_?ids?|positions?|pos_?ids?|position_ids|token_ids|input_ids)$"
+)
 _INDEXED: dict[str, int] = {"cross_entropy": 1, "nll_loss": 1, "embedding": 0, "one_hot": 0}
 
 
@@ -70,11 +72,12 @@ def _range(ctx: Context, applied: Applied) -> Iterator[Suspect]:
 
 def _may_exceed(ctx: Context, args: Iterable[object], dtypes: frozenset[str]) -> bool:
     """Whether a range of integers may go where they are not exact."""
-    values = [a for a in args if isinstance(a, Py) and isinstance(a.value, (int, float))]
-    if any(isinstance(v.value, float) and not v.value.is_integer() for v in values):
+    given = list(args)
+    numbers_given = [float(a.value) for a in given if isinstance(a, Py) and isinstance(a.value, (int, float))]
+    if not all(number.is_integer() for number in numbers_given):
         return False
-    if len(values) == len(list(args)) and values:
-        return max(abs(float(v.value or 0)) for v in values) > _exact(dtypes & LOW) + 1
+    if numbers_given and len(numbers_given) == len(given):
+        return max(map(abs, numbers_given)) > _exact(dtypes & LOW) + 1
     return True
 
 
@@ -128,30 +131,37 @@ def _cast(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     is_counted = "positions" in source.marks and source.op in ("arange", "range", *numbers.MOVES)
     if is_counted:
         made = numbers.made_by(ctx, numbers.moved(ctx, source))
-        if made is None or made.op not in ("arange", "range") or not _may_exceed(ctx, made.args, result.dtypes):
+        if (
+            made is None
+            or made.op not in ("arange", "range")
+            or not _may_exceed(ctx, made.args, result.dtypes)
+        ):
             return
-    elif not any(_COUNTS.match(_last(text)) for text in list(numbers.operand_code(ctx, applied))[:1]):
-        return
-    elif "frequencies" in source.marks or is_certain(source.dtypes):
+    elif (
+        not _COUNTS.match(_written(ctx, applied))
+        or "frequencies" in source.marks
+        or is_certain(source.dtypes)
+    ):
         return
     high = Confidence.MEDIUM
     if is_certain(source.dtypes, _INTEGERS) and result.dtypes == {F16} and not is_counted:
         high = Confidence.LOW
-    what = _last(next(iter(numbers.operand_code(ctx, applied)), "")) if not is_counted else "positions"
+    what = "positions" if is_counted else _written(ctx, applied)
     sure = evidence.confidence(result.dtypes, high=high)
     if sure is not None:
         yield Suspect(
             applied.site,
-            f"{what if re.fullmatch(r'[A-Za-z_]+', what) else 'positions'} becomes {_said(result.dtypes)}; keep it in "
-            "int64 or float32, and cast what is made of it",
+            f"{what} cast to {_said(result.dtypes)}; keep them in "
+            "int64 or float32, and cast what is made of them",
             ((applied.site, f"cast to {evidence.said(result.dtypes)}"),),
             sure,
             applied.entry,
         )
 
 
-def _last(text: str) -> str:
-    """The last name of `self.a.b`, without calls and indices."""
+def _written(ctx: Context, applied: Applied) -> str:
+    """The last name of `self.a.b[0]`, on which a method is called."""
+    text = next(iter(numbers.operand_code(ctx, applied)), "")
     return re.split(r"[.\s]", text.partition("[")[0].partition("(")[0])[-1]
 
 

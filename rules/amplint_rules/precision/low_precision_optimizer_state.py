@@ -18,7 +18,9 @@ from amplint_rules.precision.evidence import Suspect
 
 _MAKERS = ("zeros_like", "empty_like", "ones_like", "zeros", "empty", "new_zeros", "full_like", "clone", "to")
 _FIRST = re.compile(r"exp_avg\b(?!_sq)|momentum|first|\bm\b|_m\b|mom", re.IGNORECASE)
-_SECOND = re.compile(r"exp_avg_sq|_sq\b|square|second|variance|\bv\b|_v\b|\bnu\b|max_exp|denom|hess", re.IGNORECASE)
+_SECOND = re.compile(
+    r"exp_avg_sq|_sq\b|square|second|variance|\bv\b|_v\b|\bnu\b|max_exp|denom|hess", re.IGNORECASE
+)
 _MASTER = re.compile(r"master|fp32|float32|main_param", re.IGNORECASE)
 
 
@@ -104,7 +106,9 @@ def _second_moment(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     parts = list(numbers.operand_code(ctx, applied))
     if len(parts) < 3 or parts[1] != parts[2] or not applied.tensors:
         return
-    moment = applied.tensors[0]
+    moment = numbers.moved(ctx, applied.tensors[0], frozenset(("mul",)))
+    if not isinstance(moment, Tensor):
+        return
     sure = evidence.confidence(moment.dtypes, high=Confidence.MEDIUM)
     if sure is None or "parameter" in moment.marks:
         return

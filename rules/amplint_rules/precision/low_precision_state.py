@@ -24,19 +24,19 @@ _WRITES = ("copy_", "set_")
 def check(ctx: Context) -> Iterable[Report]:
     """Report state that outlives a step and is updated in low precision."""
     yield from evidence.reports(
-        ctx, _suspects(ctx), "which part of the state is to be float32, and where it is cast back, is for you to say"
+        ctx,
+        _suspects(ctx),
+        "which part of the state is to be float32, and where it is cast back, is for you to say",
     )
 
 
 def _suspects(ctx: Context) -> Iterator[Suspect]:
-    decays: list[Applied] = []
-    for applied in evidence.notes(ctx).applied:
+    decays = [a for a in evidence.notes(ctx).of("mul") if a.form in ("in place", "augmented")]
+    for applied in evidence.notes(ctx).of("lerp", "add"):
         if evidence.in_optimizer(ctx, applied):
             continue
         if applied.op == "lerp":
             yield from _lerp(ctx, applied)
-        elif applied.op == "mul" and applied.form == "in place":
-            decays.append(applied)
         elif applied.op == "add":
             if applied.form in ("in place", "augmented"):
                 yield from _decayed(ctx, applied, decays)
@@ -47,13 +47,13 @@ def _suspects(ctx: Context) -> Iterator[Suspect]:
 # -- exponential averages -------------------------------------------------------------------------------------
 
 
-def _average(ctx: Context, applied: Applied, state: Value, share: float | None, is_named: bool) -> Iterator[Suspect]:
+def _average(
+    ctx: Context, applied: Applied, state: Value, share: float | None, is_named: bool
+) -> Iterator[Suspect]:
     """An average that takes over a small share, or one that is a decay by name, of each new value."""
-    if not isinstance(state, Tensor) or not (share is not None and 0 < share <= _SMALL_SHARE or is_named):
+    if not isinstance(state, Tensor) or not ((share is not None and 0 < share <= _SMALL_SHARE) or is_named):
         return
-    sure = evidence.confidence(
-        state.dtypes, high=Confidence.HIGH if share is not None else Confidence.MEDIUM
-    )
+    sure = evidence.confidence(state.dtypes, high=Confidence.HIGH if share is not None else Confidence.MEDIUM)
     if sure is None:
         return
     dtype = evidence.said(state.dtypes)
@@ -195,7 +195,9 @@ def _running(ctx: Context, added: Applied) -> Iterator[Suspect]:
 
 def _is_total(total: Tensor, value: Tensor) -> bool:
     """A sum of reduced values, or one in a buffer that begins empty."""
-    return total.is_scalar is True or value.is_scalar is True or total.op in ("zeros_like", "zeros", "new_zeros")
+    return (
+        total.is_scalar is True or value.is_scalar is True or total.op in ("zeros_like", "zeros", "new_zeros")
+    )
 
 
 def _is_own_attribute(ctx: Context, added: Applied) -> bool:

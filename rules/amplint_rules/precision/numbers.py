@@ -84,10 +84,42 @@ def made_by(ctx: Context, value: Value | None) -> Applied | None:
 #: Operators that move, choose or copy elements.
 MOVES = frozenset(
     (
-        *("getitem", "view", "reshape", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "repeat"),
-        *("contiguous", "clone", "detach", "flatten", "chunk", "split", "unbind", "triu", "tril", "expand_as"),
+        *(
+            "getitem",
+            "view",
+            "reshape",
+            "permute",
+            "transpose",
+            "t",
+            "unsqueeze",
+            "squeeze",
+            "expand",
+            "repeat",
+        ),
+        *(
+            "contiguous",
+            "clone",
+            "detach",
+            "flatten",
+            "chunk",
+            "split",
+            "unbind",
+            "triu",
+            "tril",
+            "expand_as",
+        ),
         *("select", "narrow", "unflatten", "movedim", "roll", "flip", "to", "view_as", "T", "mT", "swapaxes"),
-        *("repeat_interleave", "broadcast_to", "cat", "stack", "pad", "index_select", "gather", "take", "dropout"),
+        *(
+            "repeat_interleave",
+            "broadcast_to",
+            "cat",
+            "stack",
+            "pad",
+            "index_select",
+            "gather",
+            "take",
+            "dropout",
+        ),
     )
 )
 
