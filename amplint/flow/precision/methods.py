@@ -326,6 +326,9 @@ def _module_method(
             thing = machine.state.heap[owner.key]
             machine.state.heap[owner.key] = thing.with_field(f"<{name}>", Py(True))
         return owner
+    if name == "state_dict" and not args and not keywords:
+        tensors = list(machine.parameters_of(owner))
+        return Mapping_((), join_all(tensors)) if tensors else TOP
     if name in ("parameters", "buffers"):
         found = list(machine.parameters_of(owner))
         return Many(join_all(found)) if found else Many(Tensor(ANY, marks=frozenset(("parameter",))))

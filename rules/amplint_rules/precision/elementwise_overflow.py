@@ -221,7 +221,9 @@ def _exponential(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         elif made.op in _PRODUCTS and not is_log_scale:
             if _is_of_unit_vectors(ctx, made) and divisor >= _COLDEST:
                 return
-            message = "exp is infinite in float16 from 11.09 on; subtract the maximum (logsumexp), or use float32"
+            message = (
+                "exp is infinite in float16 from 11.09 on; subtract the maximum (logsumexp), or use float32"
+            )
             yield from _suspect(ctx, applied, message, "exp in float16", "compute exp in float32")
             return
         elif made.op in ("mul", "div"):

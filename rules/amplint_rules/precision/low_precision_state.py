@@ -40,6 +40,7 @@ def _suspects(ctx: Context) -> Iterator[Suspect]:
         elif applied.op == "add":
             if applied.form in ("in place", "augmented"):
                 yield from _decayed(ctx, applied, decays)
+            if applied.form in ("in place", "augmented") or _is_augmented(ctx, applied):
                 yield from _running(ctx, applied)
             yield from _mixed(ctx, applied)
 
@@ -169,10 +170,12 @@ def _written_to(ctx: Context, applied: Applied) -> str:
 
 def _running(ctx: Context, added: Applied) -> Iterator[Suspect]:
     """A sum in an attribute, or gradients that are added to something that is none."""
-    if len(added.args) < 2 or not isinstance(added.args[0], Tensor):
+    if len(added.args) < 2 or not isinstance(added.args[1], Tensor):
         return
     total, value = added.args[0], added.args[1]
-    if total.marks & {"parameter", "gradient"} or not isinstance(value, Tensor):
+    if numbers.number_of(ctx, total) is not None and isinstance(added.result, Tensor):
+        total = added.result  # a sum that begins as a number has the dtype of what is added
+    if not isinstance(total, Tensor) or total.marks & {"parameter", "gradient"}:
         return
     is_gradient = "gradient" in value.marks
     if not is_gradient and not (_is_own_attribute(ctx, added) and _is_total(total, value)):
@@ -191,6 +194,10 @@ def _running(ctx: Context, added: Applied) -> Iterator[Suspect]:
         sure,
         added.entry,
     )
+
+
+def _is_augmented(ctx: Context, added: Applied) -> bool:
+    return isinstance(evidence.node(ctx, added.site), cst.AugAssign)
 
 
 def _is_total(total: Tensor, value: Tensor) -> bool:
