@@ -126,6 +126,16 @@ def round_trip_cast(outline: Outline) -> bool:
     return not outline.names.isdisjoint(_NARROWS) and not outline.names.isdisjoint(_WIDENS)
 
 
+def clamp_rounds_away(outline: Outline) -> bool:
+    """The same, and something that bounds."""
+    return low_precision(outline) and not outline.names.isdisjoint(
+        (
+            *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
+            *("minimum", "maximum", "logit"),
+        )
+    )
+
+
 def discarded_cast(outline: Outline) -> bool:
     """A cast whose call is a statement of its own."""
     return not outline.discarded_calls.isdisjoint(CASTS)

@@ -1113,6 +1113,8 @@ class Machine:
             if isinstance(found, Class):
                 return self._later(found, args, keywords, expr)
             return library.call(self, func.name, args, keywords, expr)
+        if isinstance(func, Dtype) and names(expr.func) == ("builtins.float",):
+            return library.call(self, "builtins.float", args, keywords, expr)
         if isinstance(func, Method):
             return methods.method(self, func, args, keywords, expr)
         return modules.call_unknown(self, func, args, keywords, expr)
@@ -1189,6 +1191,8 @@ class Machine:
         site: int,
     ) -> Value | None:
         """The region that a generator of `contextlib.contextmanager` enters around its yield."""
+        if any(call.function is function for call in self._calls):
+            return None
         bound = self._bound(function, func.me, args, keywords)
         frame = (*self.frame, site)
         for name, value in bound.items():
@@ -1303,7 +1307,10 @@ class Machine:
                 has_own = True
                 yield from self.parameters_of(inner, seen)
         if not has_own and known.has_parameters(thing.cls):
-            yield Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",)))
+            op, site = ("deepcopy", thing.site) if thing.is_copy else ("", None)
+            yield Tensor(
+                thing.params, False, thing.origin, thing.why, op, site, marks=frozenset(("parameter",))
+            )
 
     def is_module(self, ref: Ref) -> bool:
         """Whether an object is a torch module."""

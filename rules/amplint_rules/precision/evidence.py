@@ -246,6 +246,15 @@ def operands(applied: Applied) -> tuple[Tensor, ...]:
     return applied.tensors
 
 
+def in_optimizer(ctx: Context, applied: Applied) -> bool:
+    """Whether an operator stands in a class that derives from torch's optimizers."""
+    model, found = place(ctx, applied.site)
+    around = next((n for n in model.tree.ancestors(found) if isinstance(n, cst.ClassDef)), None)
+    return around is not None and any(
+        name.startswith("torch.optim.") for base in around.bases for name in model.names.resolve(base.value)
+    )
+
+
 def upcast(ctx: Context, site: int, message: str, back: bool = True) -> Fix | str:
     """A fix that gives the call at `site` its first operand as float32, and casts the result back where `back` says so.
 
