@@ -108,7 +108,8 @@ def _tensor_attribute(machine: Machine, owner: Tensor, name: str, expr: ir.Attr)
     if name == "data":
         return owner
     if name == "grad":
-        return replace(owner, marks=owner.marks - IN_MODULE | {"gradient"})
+        # another tensor, whatever was done to make the one that it is the gradient of
+        return replace(owner, op="grad", site=expr.site, marks=owner.marks - IN_MODULE | {"gradient"})
     if name == "shape":
         return Many(Number("int"))
     return Number() if name in ("ndim", "itemsize", "is_cuda", "is_leaf", "requires_grad") else TOP

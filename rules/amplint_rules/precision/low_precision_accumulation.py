@@ -69,10 +69,8 @@ def _running(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         return
     model, node = evidence.place(ctx, applied.site)
     known = running_sum(model.tree, node)
-    if known is None or (
-        known.is_attribute and applied.form != "operator" and isinstance(applied.args[0], Tensor)
-    ):
-        return  # the last is state that is kept in half, which is another rule's
+    if known is None or (known.is_attribute and not isinstance(node, cst.BinaryOperation)):
+        return  # `self.total += x` is state that is kept in half, which is another rule's
     often = rounds(model.tree, known.loop)
     sure = evidence.confidence(result.dtypes)
     if often is None or sure is None:
