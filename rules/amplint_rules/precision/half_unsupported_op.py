@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from amplint import facts
 from amplint.finding import Confidence, Fix, Severity
-from amplint.flow.precision.lattice import BF16, F16, LOW, UNKNOWN
+from amplint.flow.precision.lattice import BF16, BOOL, F16, LOW, UNKNOWN
 from amplint.flow.precision.notes import Applied
 from amplint.flow.precision.operators import CUDA, category
 from amplint.flow.precision.values import NONE, Py, Sequence_, Tensor, Value
@@ -123,7 +123,8 @@ def _written(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         source = source if source is not None else applied.keyword(name)
     if not isinstance(target, Tensor) or not isinstance(source, Tensor):
         return
-    if applied.op == "setitem" and not _has_tensor(applied.args[1]):
+    by_tensor = _writes_by_tensor(applied.args[1]) if applied.op == "setitem" else True
+    if by_tensor is False:
         return
     in_place = applied.form == "in place" or applied.op == "setitem"
     if (
@@ -146,16 +147,25 @@ def _written(ctx: Context, applied: Applied) -> Iterator[Suspect]:
             *evidence.origin(source),
             (applied.site, f"{theirs} is written into {ours}"),
         ),
-        Confidence.MEDIUM if applied.op == "setitem" and source.is_scalar is None else Confidence.HIGH,
+        Confidence.LOW
+        if by_tensor is None
+        else Confidence.MEDIUM
+        if applied.op == "setitem" and source.is_scalar is None
+        else Confidence.HIGH,
         applied.entry,
     )
 
 
-def _has_tensor(index: Value) -> bool:
-    """Whether an index is a tensor, or has one: slices and numbers copy, and a copy converts."""
-    if isinstance(index, Tensor):
+def _writes_by_tensor(index: Value) -> bool | None:
+    """Whether an index is a tensor, or has one; None where that may be a number.
+
+    Slices, numbers and integer tensors without dimensions copy, and a copy converts.
+    """
+    items = index.items if isinstance(index, Sequence_) else (index,)
+    tensors = [item for item in items if isinstance(item, Tensor)]
+    if any(t.is_scalar is False or t.dtypes == frozenset((BOOL,)) for t in tensors):
         return True
-    return isinstance(index, Sequence_) and any(isinstance(item, Tensor) for item in index.items)
+    return None if any(t.is_scalar is None for t in tensors) else False
 
 
 RULE = Rule(
