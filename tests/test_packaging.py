@@ -117,6 +117,7 @@ def test_the_readme_lists_every_rule_and_no_other():
         "CONTRIBUTING.md",
         "CHANGELOG.md",
         "docs/configuration.md",
+        "docs/ci.md",
         "docs/json.md",
         "docs/performance.md",
     ],
