@@ -134,12 +134,14 @@ ARROWS: dict[str, set[str]] = {
         "amplint.source",
         "amplint.work",
     },
+    "amplint.changes": {"amplint.finding", "amplint.source"},
     "amplint.report": {"amplint.config", "amplint.finding", "amplint.fix", "amplint.source"},
     # what people call
     "amplint.scaffold": set(),
     "amplint.cli": {
         "amplint",
         "amplint.cachedir",
+        "amplint.changes",
         "amplint.config",
         "amplint.discover",
         "amplint.finding",
@@ -186,6 +188,7 @@ OUTSIDE: dict[str, set[str]] = {
 #: Modules that decide whether a file is worth LibCST, and so must not load it.
 BEFORE_LIBCST = (
     "amplint",
+    "amplint.changes",
     "amplint.cli",
     "amplint.cli.check",
     "amplint.cli.clean",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ from amplint.config import (
 from amplint.report import FOR_PROGRAMS, FORMATS
 
 if TYPE_CHECKING:
+    from amplint.changes import Changes
     from amplint.report.confirmed import Seen
     from amplint.report.frame import Look
     from amplint.report.progress import Progress
@@ -62,7 +64,7 @@ _SETTINGS = (
     click.Option(
         ["--force-exclude"], is_flag=True, default=None, help="Leave them out even if PATHS names them."
     ),
-    click.Option(["--output-format"], type=click.Choice(FORMATS), help="Format of the findings on stdout."),
+    click.Option(["--output-format"], type=click.Choice(FORMATS), help="Format of the findings."),
     click.Option(["--cache-dir"], metavar="PATH", help="Folder of the cache."),
 )
 
@@ -76,6 +78,16 @@ _OTHERS = (
     ),
     click.Option(["--unsafe-fixes"], is_flag=True, help="With --fix, --repair or --diff: unsafe fixes, too."),
     click.Option(["--diff"], is_flag=True, help="Show what --fix would change as a diff; write nothing."),
+    click.Option(
+        ["--output-file"],
+        metavar="PATH",
+        help="Write the report to this file instead of stdout, which gets the summary.",
+    ),
+    click.Option(
+        ["--diff-base"],
+        metavar="REV",
+        help="Report only what is on lines that changed since the merge base with this git revision.",
+    ),
     click.Option(["--statistics"], is_flag=True, help="Count findings by rule, and what was analysed."),
     click.Option(
         ["--fail-on"],
@@ -124,6 +136,8 @@ class _Options:
     repair: bool
     unsafe_fixes: bool
     diff: bool
+    output_file: str | None
+    diff_base: str | None
     statistics: bool
     fail_on: str
     exit_zero: bool
@@ -184,13 +198,20 @@ def _run(paths: tuple[str, ...], always_fix: bool, **values: Any) -> None:
         emit(explain_flow(options.explain_flow, [Path(path) for path in paths if path != "-"], settings))
         return
     stdin = _read_stdin(options) if paths == ("-",) else None
+    changes = None if options.diff_base is None else _changes(options.diff_base, Path(paths[0]))
     result = _checked([Path(path) for path in paths], settings, options, stdin)
+    if changes is not None:
+        _leave_out_unchanged(result, changes, options)
+    if options.output_file is not None:
+        _write_report(result, options, settings)
     if options.diff:
         _print_diffs(result)
     elif stdin is not None and options.mode.write:
         emit(_fixed(stdin, result))
+    elif options.output_file is not None:
+        emit(_summary(result, options))
     else:
-        emit(_report(result, options, settings.output_format, _look(sys.stdout)))
+        emit(_report(result, options, settings, _look(sys.stdout)))
     _print_to_stderr(result, options, settings, stdin)
     click.get_current_context().exit(_exit_code(result, options))
 
@@ -205,14 +226,34 @@ def _refuse_contradictions(paths: Sequence[str], options: _Options, overrides: d
     if overrides["select"] and not _split(overrides["select"]):
         raise click.UsageError("--select names no rule")
     output_format = overrides["output_format"]
-    if output_format in FOR_PROGRAMS and (options.diff or ("-" in paths and options.mode.write)):
+    if options.output_file is not None:
+        _refuse_output_file(options.output_file)
+    elif output_format in FOR_PROGRAMS and (options.diff or ("-" in paths and options.mode.write)):
         raise click.UsageError(
             f"--output-format {output_format}: the diff or the fixed code already takes stdout"
+        )
+    if options.diff_base is not None and (options.mode.ports or "-" in paths):
+        raise click.UsageError(
+            "--diff-base goes with checking files: fixes would not stop at the changed lines, and code on stdin is in"
+            " no repository"
         )
     if options.show_files and options.show_settings:
         raise click.UsageError("--show-files and --show-settings exclude each other")
     if options.show_files and "-" in paths:
         raise click.UsageError("--show-files needs files and folders, not code on stdin")
+
+
+def _refuse_output_file(path: str) -> None:
+    """UsageError for a file that cannot be meant, before the run rather than behind it."""
+    from amplint.discover import SUFFIXES
+
+    folder = os.path.dirname(path) or "."
+    if not path or os.path.isdir(path):
+        raise click.UsageError(f"--output-file needs the path of a file, not {path!r}")
+    if path.endswith(SUFFIXES):
+        raise click.UsageError(f"--output-file {path}: the report would replace Python code")
+    if not os.path.isdir(folder):
+        raise click.UsageError(f"--output-file {path}: there is no folder {folder}")
 
 
 def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]) -> Settings:
@@ -304,15 +345,73 @@ def _look(stream: TextIO) -> Look:
     return Look(wants_color(stream), stream.encoding)
 
 
-def _report(result: RunResult, options: _Options, output_format: str, look: Look) -> str:
+def _changes(revision: str, path: Path) -> Changes:
+    """What has changed since a revision of the repository that a path is in. UserError when git cannot say."""
+    from amplint.changes import Changes, GitError
+
+    try:
+        return Changes(revision, path if path.is_dir() else path.parent)
+    except GitError as error:
+        raise UserError(f"--diff-base: {error}") from error
+
+
+def _leave_out_unchanged(result: RunResult, changes: Changes, options: _Options) -> None:
+    """Take the findings out that are about unchanged lines, and say on stderr how many these are."""
+    from amplint.changes import GitError
+
+    cwd = Path.cwd()
+    found = result.findings
+    try:
+        result.findings = [
+            each
+            for each in found
+            if changes.touches(each, result.sources.get(each.filename), cwd / each.filename)
+        ]
+    except GitError as error:
+        raise UserError(f"--diff-base: {error}") from error
+    if options.quiet:
+        return
+    if left_out := len(found) - len(result.findings):
+        noun = "finding" if left_out == 1 else "findings"
+        complain(f"note: {left_out} {noun} on lines unchanged since {options.diff_base} left out")
+    outside = sum(changes.is_outside(cwd / name) for name in {each.filename for each in result.findings})
+    if outside:
+        files = "1 file" if outside == 1 else f"{outside} files"
+        complain(f"note: {files} outside the repository {changes.top}: every line there counts as changed")
+
+
+def _write_report(result: RunResult, options: _Options, settings: Settings) -> None:
+    """Write `--output-file`. UserError when that fails."""
+    from amplint.report.frame import Look
+    from amplint.source import SourceError, write_file
+
+    assert options.output_file is not None
+    text = _report(result, options, settings, Look())
+    try:
+        write_file(Path(options.output_file), text.encode("utf-8", "backslashreplace"))
+    except SourceError as error:
+        raise UserError(f"--output-file {error}") from error
+
+
+def _summary(result: RunResult, options: _Options) -> str:
+    """What there is for people where the report itself went elsewhere."""
+    from amplint.report import text
+
+    counts = text.statistics(result) if options.statistics else ""
+    return counts + ("" if options.quiet else text.summary(result, options.mode))
+
+
+def _report(result: RunResult, options: _Options, settings: Settings, look: Look, name: str = "") -> str:
+    """The report in the format of this name, by default in the one of the settings."""
     from amplint.report import concise, json, text
 
+    output_format = name or settings.output_format
     more = None
     if options.with_record is not None:
         from amplint.report import confirmed
 
         record, cwd = _record(options.with_record), Path.cwd()
-        if output_format in FOR_PROGRAMS:
+        if output_format in ("json", "jsonl"):
             more = partial(confirmed.in_json, record=record, cwd=cwd)
         else:
             result = replace(result, findings=confirmed.in_words(result.findings, record, cwd))
@@ -320,12 +419,15 @@ def _report(result: RunResult, options: _Options, output_format: str, look: Look
         return json.render(result, more)
     if output_format == "jsonl":
         return json.render_lines(result, more)
+    if output_format in FOR_PROGRAMS:
+        from amplint.cli.ci_reports import report
+
+        return report(output_format, result, options.mode, settings, look)
     if output_format == "concise":
         findings = concise.render(result, options.mode, look)
     else:
         findings = text.render(result, look)
-    counts = text.statistics(result) if options.statistics else ""
-    return findings + counts + ("" if options.quiet else text.summary(result, options.mode))
+    return findings + _summary(result, options)
 
 
 def _record(folder: str) -> list[Seen]:
@@ -364,12 +466,13 @@ def _print_to_stderr(result: RunResult, options: _Options, settings: Settings, s
 
     look = _look(sys.stderr)
     if options.diff:
-        counts = text.statistics(result) if options.statistics else ""
-        complain(counts + ("" if options.quiet else text.summary(result, options.mode)))
+        complain(_summary(result, options))
     elif stdin is not None and options.mode.write:
-        for_people = "text" if settings.output_format in FOR_PROGRAMS else settings.output_format
-        complain(_report(result, options, for_people, look))
-    elif settings.output_format in FOR_PROGRAMS and options.statistics:
+        if options.output_file is not None:
+            complain(_summary(result, options))
+        else:
+            complain(_report(result, options, settings, look, _for_people(settings)))
+    elif options.output_file is None and settings.output_format in FOR_PROGRAMS and options.statistics:
         complain(text.statistics(result))
     for problem in result.problems:
         complain(text.problem(problem, look))
@@ -377,6 +480,10 @@ def _print_to_stderr(result: RunResult, options: _Options, settings: Settings, s
         complain(line)
     if not (result.files or result.problems or options.quiet):
         complain(_NO_FILES)
+
+
+def _for_people(settings: Settings) -> str:
+    return "text" if settings.output_format in FOR_PROGRAMS else settings.output_format
 
 
 def _exit_code(result: RunResult, options: _Options) -> int:
