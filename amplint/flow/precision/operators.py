@@ -527,7 +527,7 @@ def _values(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value],
 def _list(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     if row.name == "broadcast_tensors":
         shape = _shape(operators()["add"], args, {})
-        return Sequence_(tuple(Tensor(t.dtypes, shape) for a in args for t in tensors_in(a)))
+        return Sequence_(tuple(Tensor(_tensor(each).dtypes, shape) for each in args))
     return Many(Tensor(_tensor(args[0]).dtypes if args else ANY, None))
 
 
@@ -546,7 +546,8 @@ def _sized(args: Sequence[Value], keywords: Mapping[str, Value]) -> bool | None:
 
 def _full(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     given = _dtype_argument(args, keywords)
-    numbers = [keywords["fill_value"]] if "fill_value" in keywords else list(args)
+    named = [keywords[name] for name in ("start", "end", "step") if name in keywords]
+    numbers = [keywords["fill_value"]] if "fill_value" in keywords else [*args, *named]
     if row.name == "full" and len(args) > 1:
         numbers = [args[1]]
     is_scalar = row.name == "full" and bool(
