@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from amplint.flow.lift import last
-from amplint.flow.precision.lattice import ANY, BF16, F16, NAMED
+from amplint.flow.precision.lattice import ANY, BF16, BOOL, F16, INT64, NAMED, pairs
 from amplint.flow.precision.names import IN_MODULE, device_kind, one_of
 from amplint.flow.precision.state import Object
 from amplint.flow.precision.values import (
@@ -167,6 +167,19 @@ def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value],
         return Number() if isinstance(element, (Py, Number)) else TOP
     added = join_all(found)
     assert isinstance(added, Tensor)
+    dtypes = added.dtypes
+    over = iterated(machine, args[0])
+    if not isinstance(over, Sequence_) or len(over.items) > 1:
+        dtypes = pairs(dtypes, dtypes, added.is_scalar, added.is_scalar)
+    if isinstance(over, Sequence_):
+        several = [t for item in over.items for t in tensors_in(item)]
+        dtypes, shape = several[0].dtypes, several[0].is_scalar
+        for other in several[1:]:
+            dtypes = pairs(dtypes, other.dtypes, shape, other.is_scalar)
+            shape = (
+                False if False in (shape, other.is_scalar) else shape if shape is other.is_scalar else None
+            )
+    added = replace(added, dtypes=frozenset(INT64 if d == BOOL else d for d in dtypes))
     result = replace(added, op="builtins.sum", site=expr.site)
     form = "few" if isinstance(over, (Sequence_, Mapping_)) else "many"
     machine.note("builtins.sum", expr.site, (element,), {}, result, form)
@@ -307,6 +320,9 @@ def _is_enabled(
     machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
 ) -> Value:
     enabled = machine.ambient.enabled
+    device = device_kind(args[0]) if args else "cuda"  # what torch asks about where no device is given
+    if device != machine.rules.backend:
+        return Number("bool")
     return Number("bool") if enabled is None else Py(enabled)
 
 

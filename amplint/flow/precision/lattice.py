@@ -5,7 +5,7 @@ A set holds every dtype that a value can have, and `UNKNOWN` where that may not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 F16, BF16, F32, F64 = "float16", "bfloat16", "float32", "float64"
 INT, INT64, BOOL, COMPLEX, F8 = "int", "int64", "bool", "complex", "float8"
@@ -78,31 +78,35 @@ def promoted(first: str, second: str) -> str:
 def pairs(
     first: Dtypes, second: Dtypes, first_is_scalar: bool | None, second_is_scalar: bool | None
 ) -> Dtypes:
-    """The dtypes of an operation over two tensors; a tensor without dimensions gives way within its category."""
-    found: set[str] = set()
-    for one in first:
-        for other in second:
-            found.update(_pair(one, other, first_is_scalar, second_is_scalar))
-    return frozenset(found)
+    """The dtypes of an operation over two tensors."""
+    return promoted_all([(first, first_is_scalar), (second, second_is_scalar)])
 
 
-def _pair(one: str, other: str, one_scalar: bool | None, other_scalar: bool | None) -> Iterable[str]:
-    both = promoted(one, other)
-    if both == UNKNOWN or one == other or one_scalar is other_scalar is not None:
-        return (both,)
-    if kind(one) != kind(other):
-        # a higher category decides, with one exception that needs dimensions: (bool, int) keep theirs
-        return (both,)
-    if one_scalar is True:
-        return (other,)
-    if other_scalar is True:
-        return (one,)
-    found = {both}
-    if one_scalar is None:
-        found.add(other)
-    if other_scalar is None:
-        found.add(one)
-    return found
+def promoted_all(operands: Sequence[tuple[Dtypes, bool | None]]) -> Dtypes:
+    """The dtypes of an operation over tensors; one without dimensions gives way within its category."""
+    # what those with dimensions have come to so far, and those without
+    found: set[tuple[str, str]] = {("", "")}
+    for dtypes, is_scalar in operands:
+        grown: set[tuple[str, str]] = set()
+        for dtype in dtypes:
+            for one, other in found:
+                if is_scalar is not True:
+                    grown.add((promoted(one, dtype) if one else dtype, other))
+                if is_scalar is not False:
+                    grown.add((one, promoted(other, dtype) if other else dtype))
+        found = grown
+    return frozenset(_outweighed(one, other) for one, other in found)
+
+
+def _outweighed(one: str, other: str) -> str:
+    """What tensors with dimensions and tensors without come to."""
+    if not one or not other or one == other:
+        return one or other
+    if UNKNOWN in (one, other):
+        return UNKNOWN
+    if 0 <= kind(other) <= kind(one):
+        return one
+    return promoted(one, other)
 
 
 def is_certain(found: Dtypes, wanted: Iterable[str] = LOW) -> bool:

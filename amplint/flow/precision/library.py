@@ -116,10 +116,11 @@ def _region(
         kinds = kinds - {"cpu"} if len(kinds) > 1 else kinds
         device = kinds.pop() if len(kinds) == 1 else ""
     wanted = given.get("dtype")
+    default = machine.dtypes_around(device) or frozenset((BF16 if device == "cpu" else F16,))
     dtypes: set[str] = set()
     for one in alternatives(wanted) if wanted is not None else (NONE,):
         if one == NONE:
-            dtypes.add(BF16 if device == "cpu" else F16)
+            dtypes.update(default)
         elif isinstance(one, Dtype):
             dtypes.update((F16, BF16) if UNKNOWN in one.dtypes else one.dtypes)
         else:

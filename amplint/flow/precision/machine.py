@@ -165,6 +165,10 @@ class Machine:
                 return Ambient(None, frozenset(("float16", "bfloat16")), region.site)
         return self.around
 
+    def dtypes_around(self, device: str) -> Dtypes:
+        """The dtypes of the innermost region of a device here, which a region without a dtype takes over."""
+        return next((r.dtypes for r in reversed(self.state.regions) if r.device == device), frozenset())
+
     def refill(self) -> None:
         """Begin at another entry point, with as many steps as at the beginning."""
         self._calls.clear()
@@ -282,7 +286,9 @@ class Machine:
                     self._cast_inputs(decorator, bound)
                     self._enter(Region(self.rules.backend, frozenset(), False, decorator.site))
             elif isinstance(decorator, ir.Call) and any(known.is_autocast(name) for name in named):
+                around, self.state.regions = self.state.regions, ()  # it was made where the function was
                 value = self.value(decorator)
+                self.state.regions = around
                 if isinstance(value, Region):
                     self._enter(value)
 
@@ -909,8 +915,9 @@ class Machine:
     def _compare(self, expr: ir.Compare) -> Value:
         left, right = self.value(expr.left), self.value(expr.right)
         if expr.op in ("==", "!=", "<", "<=", ">", ">=") and (tensors_in(left) or tensors_in(right)):
-            scalar = all(t.is_scalar is True for t in (*tensors_in(left), *tensors_in(right)))
-            return Tensor(frozenset((BOOL,)), True if scalar else None)
+            shapes = {t.is_scalar for t in (*tensors_in(left), *tensors_in(right))}
+            scalar = False if False in shapes else True if shapes == {True} else None
+            return Tensor(frozenset((BOOL,)), scalar)
         return numbers.compared(expr.op, left, right)
 
     def _if_expression(self, expr: ir.IfExp) -> Value:

@@ -210,12 +210,15 @@ def _tensor_method(
         plain = name.removesuffix("_")
         if plain in operators() and name.endswith("_"):
             machine.note(plain, expr.site, (owner, *args), keywords, owner, "in place")
-            return replace(owner, op=plain, site=expr.site)
+            shape = None if plain in ("squeeze", "unsqueeze") else owner.is_scalar
+            return replace(owner, op=plain, site=expr.site, is_scalar=shape)
         if f"linalg_{name}" in operators():
             op = f"linalg_{name}"
         else:
             machine.note(f".{name}", expr.site, (owner, *args), keywords, TOP)
             return Tensor(ANY) if name.endswith("_") else TOP
+    if op == "where" and args:  # `x.where(condition, other)`
+        return apply_operator(machine, op, [args[0], owner, *args[1:]], keywords, expr)
     if op in ("item", "tolist", "numpy"):
         machine.note(op, expr.site, (owner, *args), keywords, Number())
         return Number("float" if owner.dtypes <= FLOATS else "") if op == "item" else TOP

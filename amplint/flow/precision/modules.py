@@ -17,6 +17,7 @@ from amplint.flow.precision.values import (
     Dtype,
     Many,
     Mapping_,
+    Py,
     Ref,
     Sequence_,
     Tensor,
@@ -84,10 +85,15 @@ def call_module(
             *operands[:1],
             Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",))),
         ]
-    elif op == "embedding":
+    elif op in ("embedding", "embedding_bag"):
         operands = [*operands[:1], Tensor(thing.params, False, thing.origin, thing.why)]
     elif op in ("layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm"):
         rest["weight"] = Tensor(thing.params, False, thing.origin, thing.why)
+    elif op == "pad":
+        modes = {"Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
+        rest["mode"] = Py(
+            next((mode for start, mode in modes.items() if short.startswith(start)), "constant")
+        )
     found = machine.operate(op, operands, rest, expr.site, f"module {short}")
     if op == "linear" and isinstance(found, Tensor) and args and not tensors_in(args[0]):
         return replace(found, dtypes=found.dtypes | (ANY if not machine.ambient.enabled else frozenset()))

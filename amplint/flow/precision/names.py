@@ -180,6 +180,9 @@ _OTHER_OPERATORS = {
     "concat": "cat",
     "max_pool2d_with_indices": "max_pool2d",
 }
+#: Functions of `torch` that take other arguments, or give other things, than those of `torch.nn.functional`; so do
+#: all losses, whose reduction is a number there.
+_DIFFERS = frozenset(("embedding", "embedding_bag", "adaptive_max_pool1d"))
 RECURRENT = ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell")
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList")
 AUTOCASTS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -207,11 +210,7 @@ def canonical(name: str) -> str:
 def dtype_named(name: str) -> str | None:
     """The dtype of a qualified name such as `torch.half`."""
     root, _, rest = name.partition(".")
-    return (
-        NAMED.get(rest)
-        if (root == "torch" and rest not in ("int", "float", "bool")) or rest == "float"
-        else None
-    )
+    return NAMED.get(rest) if root == "torch" else None
 
 
 def is_autocast(name: str) -> bool:
@@ -268,6 +267,10 @@ def operator_of(name: str) -> str | None:
         return found if found in operators() else None
     place, _, short = name.rpartition(".")
     if f"{place}." not in _PLACES:
+        return None
+    if place == "torch" and (
+        short in _DIFFERS or (short in operators() and operators()[short].shape == "loss")
+    ):
         return None
     short = _SPECIAL.get(short, short) if place == "torch.special" else _OTHER_OPERATORS.get(short, short)
     if short in operators():

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amplint.flow.precision.lattice import UNKNOWN
+from amplint.flow.precision.lattice import COMPLEX, F8, INT, UNKNOWN
 from amplint.flow.precision.values import (
     NONE,
     Class,
@@ -104,7 +104,9 @@ def _compared(op: str, left: Value, right: Value) -> bool | None:
             return None
         if left.dtypes.isdisjoint(right.dtypes):
             return op == "!="
-        return (op == "==") if left == right and len(left.dtypes) == 1 else None
+        # some names of the lattice stand for several dtypes
+        is_one = len(left.dtypes) == 1 and left.dtypes.isdisjoint((INT, COMPLEX, F8))
+        return (op == "==") if left == right and is_one else None
     if isinstance(left, Py) and isinstance(right, Py) and op in _COMPARED:
         try:
             return _COMPARED[op](left.value, right.value)

@@ -15,16 +15,20 @@ from amplint.flow.precision.lattice import (
     ANY,
     BF16,
     BOOL,
+    COMPLEX,
     F16,
     F32,
     FLOATS,
+    INT,
     INT64,
     UNKNOWN,
     Dtypes,
     kind,
     pairs,
+    promoted_all,
 )
 from amplint.flow.precision.values import (
+    TOP,
     Dtype,
     Many,
     Number,
@@ -101,7 +105,6 @@ _OTHER_NAMES = {
     "norm": "linalg_vector_norm",
     "concat": "cat",
     "concatenate": "cat",
-    "linalg_cross": "cross",
     "vstack": "cat",
     "hstack": "cat",
 }
@@ -135,13 +138,18 @@ class Rules:
     ) -> Value:
         """What `op` gives. Raises `KeyError` for an operator that is not in the table."""
         row = operators()[op]
-        if ambient.enabled is False or row.result in ("python", "create", "full", "tensor"):
+        if ambient.enabled is False or row.result in ("python", "sizes", "create", "full", "tensor"):
+            return _plain(row, args, keywords, default)
+        if isinstance(keywords.get("out"), Tensor):  # autocast does not know operators that write into `out`
             return _plain(row, args, keywords, default)
         listed = "" if pools(op, args, keywords) else category(self.backend, op, self.torch)
+        may_be_unlisted = False
+        if op in _BY_ARGUMENTS:
+            listed, may_be_unlisted = _BY_ARGUMENTS[op](self.backend, listed, args, keywords)
         if not listed:
             return self._unlisted(row, args, keywords, ambient, default)
         inside = self._listed(listed, row, args, keywords, ambient, default)
-        if ambient.enabled:
+        if ambient.enabled and not may_be_unlisted:
             return inside
         outside = _plain(row, args, keywords, default)
         return outside if inside == outside else _either(inside, outside)
@@ -177,8 +185,8 @@ class Rules:
             given = keywords.get("dtype")
             if given is not None or not args:
                 return _plain(row, args, keywords, default)
-            first = Tensor(frozenset(_lifted(d) for d in _tensor(args[0]).dtypes), _tensor(args[0]).is_scalar)
-            return _plain(row, [first, *args[1:]], keywords, default)
+            lifted = [_changed(value, lambda dtype: frozenset((_lifted(dtype),))) for value in args]
+            return _plain(row, lifted, keywords, default)
         low = ambient.dtypes
         if listed == "lower":  # what is not known is cast like what is
             args = [Tensor(ANY) if isinstance(v, Top) and i < 2 else v for i, v in enumerate(args)]
@@ -229,6 +237,54 @@ def _either(first: Value, second: Value) -> Value:
     return join(first, second)
 
 
+def _div_list(
+    backend: str, listed: str, args: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[str, bool]:
+    """A number divided by a tensor is a reciprocal and a product."""
+    is_reversed = bool(args) and isinstance(args[0], (Py, Number))
+    return category(backend, "reciprocal", RMS_NORM_LISTED) if is_reversed else listed, False
+
+
+def _einsum_list(
+    backend: str, listed: str, args: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[str, bool]:
+    """The CPU's autocast does not know einsum: products are made by bmm, and there is none of one operand."""
+    operands = [t for value in args for t in tensors_in(value)]
+    if backend != CPU or (len(operands) > 1 and not any(isinstance(value, Many) for value in args)):
+        return listed, False
+    return ("", False) if not any(isinstance(value, Many) for value in args) else (listed, True)
+
+
+def _inner_list(
+    backend: str, listed: str, args: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[str, bool]:
+    """`inner` multiplies by a tensor without dimensions; the CPU has `dot` of vectors."""
+    shapes = {t.is_scalar for value in (*args, *keywords.values()) for t in tensors_in(value)}
+    if True in shapes:
+        return "", False
+    return listed, None in shapes or backend == CPU
+
+
+def _pad_list(
+    backend: str, listed: str, args: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[str, bool]:
+    """The CPU's autocast lists the operators behind two of the modes of `pad`."""
+    mode = args[2] if len(args) > 2 else keywords.get("mode", Py("constant"))
+    if backend != CPU or (isinstance(mode, Py) and mode.value not in ("reflect", "replicate")):
+        return listed, False
+    return "fp32", not isinstance(mode, Py)
+
+
+#: Operators whose list depends on the arguments: the list, and whether it may be none.
+_BY_ARGUMENTS: Mapping[str, Callable[[str, str, Sequence[Value], Mapping[str, Value]], tuple[str, bool]]] = {
+    "div": _div_list,
+    "einsum": _einsum_list,
+    "linalg_vecdot": lambda backend, listed, args, keywords: (listed, backend == NPU),
+    "inner": _inner_list,
+    "pad": _pad_list,
+}
+
+
 # -- without autocast -----------------------------------------------------------------------------------------
 
 
@@ -269,12 +325,18 @@ def _shape(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value]) 
         return False
     if row.shape == "same":
         known = [t.is_scalar for a in args for t in tensors_in(a)]
+        known.extend(None for a in args if isinstance(a, Top))
         if not known:
             return None
         if any(each is False for each in known):
             return False
         return True if all(each is True for each in known) else None
     if row.shape == "reduce":
+        keep = keywords.get("keepdim")
+        if isinstance(keep, Py) and keep.value is True:
+            return False
+        if row.name == "linalg_matrix_norm":  # over two of the dimensions
+            return None
         given = [a for a in args[1:] if not isinstance(a, (Dtype, Tensor))]
         if row.name in ("norm", "linalg_vector_norm") and given:
             given = given[1:]
@@ -287,8 +349,7 @@ def _shape(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value]) 
             given = given[1:]
         if not given and not any(name in keywords for name in _REDUCED_BY):
             return True
-        keep = keywords.get("keepdim")
-        return False if isinstance(keep, Py) and keep.value is True else None
+        return None
     if row.shape == "loss":
         reduction = keywords.get("reduction")
         if isinstance(reduction, Py):
@@ -300,8 +361,24 @@ def _shape(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value]) 
 def _keep(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     first = _tensor(args[0]) if args else Tensor(ANY)
     given = _dtype_argument(args, keywords)
-    shape = _shape(row, args, keywords) if row.shape != "same" else first.is_scalar
+    shape = first.is_scalar
+    if row.shape != "same" or (row.name == "masked_fill" and shape is not False):
+        shape = _shape(row, [*args, *(keywords[n] for n in ("mask",) if n in keywords)], keywords)
+    if row.name in _RESHAPED:
+        shape = _reshaped(args[1:])
+    elif row.name in ("expand_as", "view_as", "reshape_as"):
+        shape = _tensor(args[1]).is_scalar if len(args) > 1 else None
     return Tensor(first.dtypes if given is None else given, shape)
+
+
+_RESHAPED = ("reshape", "view", "expand", "broadcast_to")
+
+
+def _reshaped(sizes: Sequence[Value]) -> bool | None:
+    """Whether a new shape is none at all."""
+    if len(sizes) != 1 or isinstance(sizes[0], (Py, Number)):
+        return False if sizes else None
+    return not sizes[0].items if isinstance(sizes[0], Sequence_) else None
 
 
 def _float(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
@@ -339,36 +416,38 @@ def _scalar_dtypes(value: Value, others: Dtypes, default: Dtypes) -> Dtypes | No
 
 
 def _promote(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
-    operands = list(args)
-    if row.name == "where":
-        operands = operands[1:]
     operands = [
-        *operands,
-        *(v for k, v in keywords.items() if k in ("other", "value", "tensor1", "tensor2", "end")),
+        *args,
+        *(
+            v
+            for k, v in keywords.items()
+            if k in ("input", "self", "other", "exponent", "tensor1", "tensor2", "end")
+        ),
     ]
     if row.name in ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"):
         operands = operands[:1]
         if operands and isinstance(operands[0], Many):
             operands = [operands[0].element]
-    shape = _shape(row, [o for o in operands if tensors_in(o)], keywords)
-    found: Tensor | None = None
+    shape = _shape(row, [o for o in operands if not isinstance(o, (Py, Number))], keywords)
+    if row.name == "where":
+        operands = operands[1:]
+    elif row.name == "square":
+        operands.append(Py(2))
+    elif row.name in ("kron", "hstack", "vstack", "dstack", "column_stack"):
+        items = [i for o in operands for i in (o.items if isinstance(o, Sequence_) else (o,))]
+        operands = [Tensor(_tensor(item).dtypes, False) for item in items]
+    found: list[tuple[Dtypes, bool | None]] = []
     numbers: list[Value] = []
     for operand in operands:
-        each = tensors_in(operand)
-        if not each and not isinstance(operand, (Py, Number)):
-            each = (Tensor(ANY),)
-        if not each:
-            numbers.append(operand)
-        for tensor in each:
-            if found is None:
-                found = Tensor(tensor.dtypes, tensor.is_scalar)
+        for item in operand.items if isinstance(operand, Sequence_) else (operand,):
+            if isinstance(item, (Py, Number)):
+                numbers.append(item)
             else:
-                both = pairs(found.dtypes, tensor.dtypes, found.is_scalar, tensor.is_scalar)
-                scalars = (found.is_scalar, tensor.is_scalar)
-                found = Tensor(both, False if False in scalars else True if scalars == (True, True) else None)
-    if found is None:
+                each = tensors_in(item) or (Tensor(ANY),)
+                found.extend((tensor.dtypes, tensor.is_scalar) for tensor in each)
+    if not found:
         return Tensor(ANY, None)
-    dtypes = found.dtypes
+    dtypes = promoted_all(found)
     for number in numbers:
         dtypes = _scalar_dtypes(number, dtypes, default) or dtypes
     return Tensor(dtypes, shape)
@@ -391,6 +470,8 @@ def _agree(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], 
     if row.name == "linear" or row.name.startswith("conv"):
         operands = operands[:2]
     known = [t.dtypes for t in operands if t.dtypes != ANY]
+    if row.name == "einsum" and len(operands) == 1 and not operands[0].dtypes <= FLOATS:
+        return Tensor(ANY)  # which may be a sum
     if len(known) < len(operands) or not known:
         evidence: frozenset[str] = frozenset().union(*known) if known else frozenset()
         return Tensor(evidence | ANY, _agree_shape(row, operands))
@@ -409,24 +490,36 @@ def _false(row: Operator) -> bool | None:
 
 
 def _loss(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
-    operands = [*args[:2], *(keywords[n] for n in ("input", "target") if n in keywords)]
-    found: Tensor | None = None
-    if row.name in ("cross_entropy", "nll_loss", "ctc_loss", "multi_margin_loss", "multilabel_margin_loss"):
+    count = 3 if row.name in ("triplet_margin_loss", "margin_ranking_loss") else 2
+    operands = [*args[:count], *(keywords[n] for n in ("input", "target") if n in keywords)]
+    found: list[tuple[Dtypes, bool | None]]
+    if row.name in ("nll_loss", "ctc_loss", "multi_margin_loss", "multilabel_margin_loss"):
         operands = operands[:1]
+    elif row.name == "cross_entropy":  # of classes, or of probabilities
+        operands = [*operands[:1], *(o for o in operands[1:] if _tensor(o).dtypes <= FLOATS)]
+    elif row.name in ("huber_loss", "soft_margin_loss", "hinge_embedding_loss"):
+        operands = operands[:1]
+    elif row.name == "binary_cross_entropy_with_logits":  # made of the target in place
+        operands = operands[1:2]
+    elif row.name in ("l1_loss", "mse_loss", "smooth_l1_loss"):  # which broadcast before anything else
+        operands = [Tensor(t.dtypes, False) for operand in operands for t in tensors_in(operand)]
+    asked = operands if row.name == "cosine_embedding_loss" else operands[:1]
+    if any(_tensor(operand).dtypes.isdisjoint((*FLOATS, UNKNOWN)) for operand in asked):
+        return Tensor(ANY, _shape(row, args, keywords))
+    found = []
     for operand in operands:
         tensor = _tensor(operand)
         floats = frozenset(d for d in tensor.dtypes if d in FLOATS or d == UNKNOWN)
-        if not floats:
-            continue
-        found = Tensor(floats if found is None else pairs(found.dtypes, floats, None, None), None)
-    return Tensor(found.dtypes if found is not None else ANY, _shape(row, args, keywords))
+        if floats:
+            found.append((floats, tensor.is_scalar))
+    return Tensor(promoted_all(found) if found else ANY, _shape(row, args, keywords))
 
 
 def _values(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     first = _tensor(args[0]) if args else Tensor(ANY)
-    others = [a for a in args[1:] if tensors_in(a)]
+    others = [a for a in (*args[1:], keywords.get("other")) if a is not None and tensors_in(a)]
     if row.name in ("max", "min") and others:
-        return _promote(operators()["maximum"], args, keywords, default)
+        return _promote(operators()["maximum"], [first, *others], {}, default)
     if (
         row.shape == "reduce"
         and len(args) == 1
@@ -434,31 +527,40 @@ def _values(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value],
         and row.name not in ("mode", "aminmax")
     ):
         return Tensor(first.dtypes, True)
-    shape = False if row.shape == "some" else None
+    shape = first.is_scalar if row.shape == "same" else None
     second = Tensor(first.dtypes if row.name == "aminmax" else frozenset((INT64,)), shape)
     return Sequence_((Tensor(first.dtypes, shape), second))
 
 
 def _list(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     if row.name == "broadcast_tensors":
-        return Sequence_(tuple(args))
+        shape = _shape(operators()["add"], args, {})
+        return Sequence_(tuple(Tensor(_tensor(each).dtypes, shape) for each in args))
     return Many(Tensor(_tensor(args[0]).dtypes if args else ANY, None))
 
 
 def _create(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     given = _dtype_argument(args, keywords)
-    shape = False
-    if args and isinstance(args[0], Sequence_) and not args[0].items:
-        return Tensor(given if given is not None else default, True)
-    return Tensor(given if given is not None else default, shape if args or keywords else None)
+    shape = True if row.name == "scalar_tensor" else _sized(args, keywords)
+    return Tensor(given if given is not None else default, shape)
+
+
+def _sized(args: Sequence[Value], keywords: Mapping[str, Value]) -> bool | None:
+    """Whether sizes are none at all."""
+    if Sequence_(()) in args or Sequence_((), "list") in args or keywords.get("size") == Sequence_(()):
+        return True
+    return False if args or keywords else None
 
 
 def _full(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     given = _dtype_argument(args, keywords)
-    numbers = [keywords["fill_value"]] if "fill_value" in keywords else list(args)
+    named = [keywords[name] for name in ("start", "end", "step") if name in keywords]
+    numbers = [keywords["fill_value"]] if "fill_value" in keywords else [*args, *named]
     if row.name == "full" and len(args) > 1:
         numbers = [args[1]]
-    is_scalar = row.name == "full" and bool(args) and args[0] == Sequence_(())
+    is_scalar = row.name == "full" and bool(
+        _sized(args[:1], {n: v for n, v in keywords.items() if n == "size"})
+    )
     if given is not None:
         return Tensor(given, is_scalar)
     kinds = {number_kind(n) for n in numbers if isinstance(n, (Py, Number))}
@@ -467,7 +569,7 @@ def _full(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], d
     if "float" in kinds:
         return Tensor(default, is_scalar)
     if "" in kinds:
-        return Tensor(default | {INT64}, is_scalar)
+        return Tensor(default | {INT64, BOOL}, is_scalar)
     return Tensor(frozenset((BOOL if kinds == {"bool"} else INT64,)), is_scalar)
 
 
@@ -486,7 +588,7 @@ def _of_data(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value]
     if "float" in kinds:
         return Tensor(default, shape)
     if "" in kinds:
-        return Tensor(default | {INT64}, shape)
+        return Tensor(default | {INT64, BOOL}, shape)
     return Tensor(frozenset((BOOL if kinds == {"bool"} else INT64,)), shape)
 
 
@@ -515,6 +617,51 @@ def _like(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], d
     return Tensor(first.dtypes if given is None else given, shape)
 
 
+def _unique(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
+    first = Tensor(_tensor(args[0]).dtypes if args else ANY, False)
+    flags = [args[2] if len(args) > 2 else keywords.get("return_inverse", Py(False))]
+    flags.append(args[3] if len(args) > 3 else keywords.get("return_counts", Py(False)))
+    if any(not isinstance(flag, Py) for flag in flags):
+        return TOP
+    more = [Tensor(frozenset((INT64,)), None) for flag in flags if flag != Py(False)]
+    return Sequence_((first, *more)) if more else first
+
+
+def _pooled(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
+    first = Tensor(_tensor(args[0]).dtypes if args else ANY, False)
+    position = 2 if row.name.startswith("adaptive") else 6
+    flag = args[position] if len(args) > position else keywords.get("return_indices", Py(False))
+    if not isinstance(flag, Py):
+        return TOP
+    return first if not flag.value else Sequence_((first, Tensor(frozenset((INT64,)), False)))
+
+
+def _truth(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
+    given = _tensor(args[0]).dtypes if args else ANY
+    # `all` and `any` of uint8 are uint8
+    return Tensor(frozenset((BOOL, INT) if INT in given else (BOOL,)), _shape(row, args, keywords))
+
+
+def _nonzero(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
+    found = Tensor(frozenset((INT64,)), False)
+    flag = keywords.get("as_tuple", Py(False))
+    if not isinstance(flag, Py):
+        return TOP
+    return Many(found) if flag.value else found
+
+
+def _normal(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
+    given = [*args[:2], *(keywords[n] for n in ("mean", "std") if n in keywords)]
+    found = [value for value in given if isinstance(value, Tensor)]
+    if not found and all(isinstance(value, (Py, Number)) for value in given):
+        return _create(row, args, keywords, default)
+    return Tensor(found[0].dtypes if found else ANY, None if len(found) != 1 else found[0].is_scalar)
+
+
+def _sizes(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
+    return Number("int") if len(args) > 1 or keywords else Many(Number("int"))
+
+
 def _clamp(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
     operands = [*args, *(keywords[n] for n in ("min", "max") if n in keywords)]
     given = [o for o in operands if o != Py(None)]
@@ -529,7 +676,9 @@ def _weight(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value],
 def _difference(
     row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes
 ) -> Value:
-    return _promote(operators()["sub"], args[:2], {}, default)
+    found = _divide(operators()["div"], args[:2], {}, default)
+    assert isinstance(found, Tensor)
+    return Tensor(found.dtypes, None)
 
 
 def _normalize(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
@@ -555,9 +704,19 @@ _RESULTS: Mapping[str, _Result] = {
     "weight": _weight,
     "norm_of_difference": _difference,
     "normalize": _normalize,
+    "unique": _unique,
+    "pooled": _pooled,
+    "nonzero": _nonzero,
+    "truth": _truth,
+    "indices": lambda row, args, keywords, default: Tensor(
+        _dtype_argument((), keywords) or frozenset((INT64,)), _sized(args, keywords)
+    ),
+    "normal": _normal,
+    "sizes": _sizes,
     "logical": _promote,
     "bool": lambda row, args, keywords, default: Tensor(frozenset((BOOL,)), _shape(row, args, keywords)),
     "int64": lambda row, args, keywords, default: Tensor(frozenset((INT64,)), _shape(row, args, keywords)),
+    "complex": lambda row, args, keywords, default: Tensor(frozenset((COMPLEX,))),
     "python": lambda row, args, keywords, default: Number(),
     "unknown": lambda row, args, keywords, default: Tensor(ANY),
 }
