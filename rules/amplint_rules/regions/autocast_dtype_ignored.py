@@ -68,7 +68,7 @@ def _is_default(region: Region) -> bool:
 
 def _enabled_for_bf16(ctx: Context, held: Held, region: Region, where: c.Formula) -> list[Report]:
     """A region that is there because of a flag or setting that means bfloat16."""
-    for atom in c.atoms(where):
+    for atom in _wanted(where):
         is_flag = (
             atom.kind == "truth" and isinstance(atom.left, c.Ref) and bool(_FLAG.search(atom.left.path[-1]))
         )
@@ -87,6 +87,17 @@ def _enabled_for_bf16(ctx: Context, held: Held, region: Region, where: c.Formula
             )
         ]
     return []
+
+
+def _wanted(formula: c.Formula, holds: bool = True) -> Iterator[c.Atom]:
+    """The atoms that are to be true where a formula is, rather than false."""
+    if isinstance(formula, c.Atom) and holds:
+        yield formula
+    elif isinstance(formula, c.Not):
+        yield from _wanted(formula.part, not holds)
+    elif isinstance(formula, (c.And, c.Or)):
+        for part in formula.parts:
+            yield from _wanted(part, holds)
 
 
 def _ignored(
