@@ -108,7 +108,9 @@ class Spans:
         for stmt in block:
             inner = no_grad
             if isinstance(stmt, ir.With):
-                if any(True for item, _ in stmt.items for _ in self.regions.made_by(item, owner)):
+                made = (r for item, _ in stmt.items for r in self.regions.made_by(item, owner))
+                pushed = (r for inner in stmt.body for r in self._pushed(inner, owner))
+                if any(True for _ in (*made, *pushed)):
                     yield stmt, no_grad
                     continue
                 inner = no_grad or any(stops_gradients(item) for item, _ in stmt.items)
@@ -133,6 +135,7 @@ class Spans:
             if len(self._events) > _MOST:
                 return
             self._statement(stmt, at)
+            at = self._stacked(stmt, at)
             if isinstance(stmt, ir.If) and not stmt.orelse and _leaves(stmt.body):
                 at = _in_arm(at, stmt.site, 1)
 
@@ -159,6 +162,22 @@ class Spans:
         else:
             for body in walk.blocks(stmt):
                 self._block(body, at)
+
+    def _stacked(self, stmt: ir.Stmt, at: _At) -> _At:
+        """Where the walk stands behind `stack.enter_context(region)`, which may stand in a branch."""
+        region = next(self._pushed(stmt, at.function.qualname), None)
+        if region is None:
+            return at
+        return _At(at.function, (*at.regions, region), at.no_grad, at.calls, at.arms, at.roots)
+
+    def _pushed(self, stmt: ir.Stmt, owner: str) -> Iterator[Region]:
+        if isinstance(stmt, ir.If):
+            for block in (stmt.body, stmt.orelse):
+                for inner in block:
+                    yield from self._pushed(inner, owner)
+        value = stmt.value if isinstance(stmt, (ir.Do, ir.Assign)) else None
+        if isinstance(value, ir.Call) and last(value.func) == "enter_context" and value.args:
+            yield from self.regions.made_by(value.args[0].value, owner)
 
     def _with(self, stmt: ir.With, at: _At) -> None:
         after: list[tuple[ir.Block, _At]] = []

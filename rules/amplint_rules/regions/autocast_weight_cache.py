@@ -18,7 +18,7 @@ from amplint.flow.steps import optimizer_steps
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
-from amplint_rules.regions.entered import entered, written
+from amplint_rules.regions.entered import COMPUTES, entered, written
 
 _CHOICE = (
     "enter the region for each forward pass, call torch.clear_autocast_cache() in between, or give it "
@@ -40,8 +40,6 @@ _NO_MODEL = re.compile(
 _OF_MODULES = ("parameters", "named_parameters", "train", "eval", "named_modules", "modules")
 #: Stands for whatever a loss was computed with.
 _LOSS: c.Path = ("<loss>",)
-#: Methods of a model that compute with its weights.
-_COMPUTES = ("forward", "generate", "encode", "decode", "encode_text", "encode_image", "get_text_features")
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -118,7 +116,7 @@ class _Reading:
         is_forward = event.callee is None or event.callee.endswith(".forward")
         if path is None or names(call.func) or not is_forward or not call.args:
             return None
-        if path[-1] in _COMPUTES and len(path) > 1:
+        if path[-1] in COMPUTES and len(path) > 1:
             path = path[:-1]
         name = path[-1].rpartition(":")[2]
         local = self.spans.regions.held.lift.path(call.func)
