@@ -27,9 +27,9 @@ _GRADIENTS_ON = ("torch.enable_grad", "torch.autograd.enable_grad")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A call, or an assignment to an attribute, while a region is entered."""
+    """A call, an assignment to an attribute, or one in place to a variable, while a region is entered."""
 
-    expr: ir.Call | ir.Attr
+    expr: ir.Call | ir.Attr | ir.Name
     #: The function that it stands in.
     function: str
     #: The regions that are entered, outermost first.
@@ -147,8 +147,11 @@ class Spans:
             self._expression(expr, at)
         if isinstance(stmt, (ir.Assign, ir.AugAssign)):
             for target in stmt.targets if isinstance(stmt, ir.Assign) else (stmt.target,):
-                if isinstance(target, ir.Attr):
-                    self._note(target, target.value, at)
+                for part in target.items if isinstance(target, ir.Items) else (target,):
+                    if isinstance(part, ir.Attr):
+                        self._note(part, part.value, at)
+                    elif isinstance(part, ir.Name) and isinstance(stmt, ir.AugAssign):
+                        self._note(part, part, at)
         if isinstance(stmt, ir.If):
             for arm, body in enumerate((stmt.body, stmt.orelse)):
                 self._block(body, _in_arm(at, stmt.site, arm))
@@ -281,7 +284,9 @@ class Spans:
         root = dict(at.roots).get(path[0])
         return (*root, *path[1:]) if root is not None else path
 
-    def _note(self, expr: ir.Call | ir.Attr, on: ir.Expr, at: _At, callee: str | None = None) -> None:
+    def _note(
+        self, expr: ir.Call | ir.Attr | ir.Name, on: ir.Expr, at: _At, callee: str | None = None
+    ) -> None:
         if at.regions:
             path = self._path(on, at)
             self._events.append(

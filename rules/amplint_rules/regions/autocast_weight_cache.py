@@ -26,8 +26,11 @@ _CHOICE = (
 )
 #: torch keeps copies with gradients from here on, whatever the mode (pytorch#165068).
 _KEEPS_GRADIENTS = (2, 11)
-#: Methods that write other values into the weights of what they are called on.
-_LOADS = ("load_state_dict", "copy_to", "apply_shadow", "swap_parameters", "swap_weights")
+#: Methods that write other weights into a model, and that step an optimizer in two phases.
+_SWAPS = re.compile(
+    r"^(?:average_parameters|copy_to|apply_shadow|(?:swap|use|load|restore)_(?:\w+_)?(?:param(?:eter)?s|weights|shadow|ema))$"
+)
+_STEPS = re.compile(r"^(?:first|second|ascent|descent)_step$")
 #: Methods by which a tensor is changed in place.
 _IN_PLACE = ("copy_", "lerp_", "mul_", "add_", "sub_", "addcdiv_", "zero_", "fill_", "normal_")
 _PARAMETER = re.compile(r"^p$|param|weight|^w$", re.IGNORECASE)
@@ -134,6 +137,8 @@ class _Reading:
 
     def _changed(self, event: Event) -> c.Path | None:
         """The module whose weights an event changes, () for one that is not known; None where it changes none."""
+        if isinstance(event.expr, ir.Name):  # `p -= step`, which torch refuses where gradients are recorded
+            return () if event.no_grad and _PARAMETER.search(event.expr.id) else None
         if isinstance(event.expr, ir.Attr):
             is_data = event.expr.attr == "data" and bool(_PARAMETER.search(last(event.expr.value)))
             return () if is_data else None
@@ -142,13 +147,14 @@ class _Reading:
             return ()
         if not isinstance(func, ir.Attr) or names(func) or event.path is None:
             return None
-        if func.attr in _LOADS:
-            on = event.path[:-1]
-            return (
-                on
-                if func.attr == "load_state_dict" and not _NO_MODEL.search(on[-1])
-                else (() if func.attr != "load_state_dict" else None)
-            )
+        on = event.path[:-1]
+        written = on[-1].rpartition(":")[2] if on else ""
+        if func.attr == "load_state_dict":
+            return on if on and not _NO_MODEL.search(written) else None
+        if event.callee is None and (
+            _SWAPS.search(func.attr) or (_STEPS.search(func.attr) and "opt" in written)
+        ):
+            return ()
         if func.attr in _IN_PLACE and event.callee is None:
             receiver = func.value
             if isinstance(receiver, ir.Attr) and receiver.attr == "data":
