@@ -30,6 +30,7 @@ from amplint.work import (
 if TYPE_CHECKING:
     from amplint.cache import Cache, Entry
     from amplint.flow.explain import Explanation
+    from amplint.flow.precision.listing import RegionListing
     from amplint.project.link import Project
 
 __all__ = ["FileChange", "FixMode", "RunResult", "run", "run_text"]
@@ -131,6 +132,25 @@ def explain_flow(
     job = _Job(settings, rules, NO_FIX, 1, None)
     project = job.link([_File(file, display_name(file, cwd)) for file in found.names], cwd)
     return Checker(settings, rules, project).explain_flow(source, row)
+
+
+def operators_in_regions(
+    path: Path, settings: Settings, *, cwd: Path, within: Sequence[Path] = ()
+) -> tuple[RegionListing, ...]:
+    """The operators that run in the autocast regions of a file, with their dtypes on CUDA and NPU.
+
+    The files of `within` are what the file's imports may mean, besides those beside it. Raises `SourceError` when it
+    cannot be read or parsed.
+    """
+    from amplint.discover import discover, display_name
+
+    name = display_name(path, cwd)
+    source = read_source(path, name)
+    found = discover([*within, path], settings, cwd)
+    rules = select_rules(settings)
+    job = _Job(settings, rules, NO_FIX, 1, None)
+    project = job.link([_File(file, display_name(file, cwd)) for file in found.names], cwd)
+    return Checker(settings, rules, project).operators_in_regions(source)
 
 
 def _run_one(source: Source, settings: Settings, rules: Sequence[Rule], fix: FixMode) -> RunResult:

@@ -191,6 +191,7 @@ BEFORE_LIBCST = (
     "amplint.cli.clean",
     "amplint.cli.config",
     "amplint.cli.new_rule",
+    "amplint.cli.ops",
     "amplint.cli.rule",
     "amplint.cli.shim",
     "amplint.config",

@@ -33,6 +33,20 @@ _LOW = frozenset(
     )
 )
 
+_REDUCTIONS = frozenset(
+    (
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("_reduce_scatter_base", "reduce_dtype"),
+    )
+)
+#: Functions and modules that CUDA's autocast casts and NPU's does not.
+_NPU_GAPS = frozenset(
+    (
+        *("interpolate", "upsample", "upsample_bilinear", "upsample_nearest", "rms_norm", "vdot", "vecdot"),
+        *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
+    )
+)
+
 
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
@@ -43,6 +57,82 @@ def low_precision_softmax(outline: Outline) -> bool:
     """The same, and a softmax."""
     return low_precision(outline) and any(
         "softm" in name.lower() or name == "logsumexp" for name in outline.names
+    )
+
+
+def half_weights_with_optimizer(outline: Outline) -> bool:
+    """The same in so many words, or a dtype by a name, and an optimizer."""
+    return low_precision(outline) and "optim" in " ".join(outline.names).lower()
+
+
+def half_unsupported_op(outline: Outline) -> bool:
+    """The same; writes by an index have no name to look for."""
+    return low_precision(outline)
+
+
+def collective_dtype(outline: Outline) -> bool:
+    """The same, and a reduction over ranks."""
+    return low_precision(outline) and not outline.names.isdisjoint(_REDUCTIONS)
+
+
+def npu_fused_op_dtype(outline: Outline) -> bool:
+    """The same, and a fused operator of torch_npu."""
+    return low_precision(outline) and any(name.startswith("npu_") for name in outline.names)
+
+
+def npu_autocast_gap(outline: Outline) -> bool:
+    """The same, and an operator that CUDA's autocast casts and NPU's does not."""
+    return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)
+
+
+def loss_outside_autocast(outline: Outline) -> bool:
+    """Something low precision, and a loss or a distribution."""
+    return low_precision(outline) and any(
+        "loss" in name.lower() or name in ("cross_entropy", "kl_div") or name in _DISTRIBUTIONS
+        for name in outline.names
+    )
+
+
+_DISTRIBUTIONS = ("distributions", "Categorical", "OneHotCategorical", "Bernoulli", "Normal")
+
+
+def autocast_disabled(outline: Outline) -> bool:
+    """A region that may be disabled."""
+    return "enabled" in outline.names or not outline.names.isdisjoint(("autocast", "custom_fwd"))
+
+
+def low_precision_accumulation(outline: Outline) -> bool:
+    """Something low precision; additions are no names."""
+    return low_precision(outline)
+
+
+def low_precision_norm(outline: Outline) -> bool:
+    """Something low precision and what a norm is made of, or apex asked for BatchNorm in half."""
+    names = outline.names
+    if not names.isdisjoint(("keep_batchnorm_fp32", "O3")):
+        return True
+    return low_precision(outline) and (
+        not names.isdisjoint(("rsqrt", "sqrt", "std", "var", "pow"))
+        or any("norm" in name.lower() for name in names)
+    )
+
+
+_NARROWS = frozenset(("half", "bfloat16", "float16", "fp16", "bf16", "HalfTensor", "BFloat16Tensor"))
+_WIDENS = frozenset(("float", "float32", "double", "float64", "fp32", "FloatTensor"))
+
+
+def round_trip_cast(outline: Outline) -> bool:
+    """A cast to half and one to float32."""
+    return not outline.names.isdisjoint(_NARROWS) and not outline.names.isdisjoint(_WIDENS)
+
+
+def clamp_rounds_away(outline: Outline) -> bool:
+    """The same, and something that bounds."""
+    return low_precision(outline) and not outline.names.isdisjoint(
+        (
+            *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
+            *("minimum", "maximum", "logit"),
+        )
     )
 
 

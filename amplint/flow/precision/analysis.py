@@ -114,7 +114,9 @@ def _entries(functions: Mapping[str, ir.Function]) -> Iterator[str]:
 
 def _drives(function: ir.Function) -> bool:
     return any(
-        isinstance(expr, ir.Call) and last(expr.func) in _DRIVES for expr in walk.expressions(function.body)
+        isinstance(expr, ir.Call)
+        and (last(expr.func) in _DRIVES or any(known.is_autocast(name) for name in names(expr.func)))
+        for expr in walk.expressions(function.body)
     )
 
 

@@ -53,6 +53,8 @@ def call(
         return make_module(machine, name, args, keywords, expr)
     if name.startswith("torch.optim.") and name.rpartition(".")[2][:1].isupper():
         return make_optimizer(machine, name, args, keywords, expr)
+    if name.endswith((".from_pretrained", ".from_single_file")):
+        return pretrained(machine, args, keywords, expr)
     if name.rpartition(".")[2] in WRAPPERS and args:
         return args[0]
     if name.startswith(("math.", "random.", "time.")):

@@ -12,6 +12,7 @@ from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import library, methods, modules, numbers
 from amplint.flow.precision import names as known
+from amplint.flow.precision.functions import iterated
 from amplint.flow.precision.lattice import ANY, BOOL, F32, LOW, UNKNOWN, Dtypes, is_possible
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
@@ -155,8 +156,9 @@ class Machine:
         for region in reversed(self.state.regions):
             if region.device == "-":
                 continue
-            if region.device in ("", self.rules.backend) or (
-                region.device == "cuda" and self.rules.backend == "npu"
+            if (
+                region.device in ("", self.rules.backend)
+                or {region.device, self.rules.backend} == known.ACCELERATORS
             ):
                 return Ambient(region.enabled, region.dtypes, region.site)
             if region.device == "?":
@@ -266,7 +268,7 @@ class Machine:
             self.state.regions = regions
             self.state.no_grad = no_grad
 
-    def _decorate(self, function: ir.Function, bound: Mapping[str, Value]) -> None:
+    def _decorate(self, function: ir.Function, bound: dict[str, Value]) -> None:
         """Enter what the decorators of a function enter."""
         for decorator in function.decorators:
             named = names(decorator.func if isinstance(decorator, ir.Call) else decorator)
@@ -276,12 +278,25 @@ class Machine:
                 cast = isinstance(decorator, ir.Call) and any(
                     a.keyword == "cast_inputs" for a in decorator.args
                 )
-                if cast:
+                if cast and isinstance(decorator, ir.Call):
+                    self._cast_inputs(decorator, bound)
                     self._enter(Region(self.rules.backend, frozenset(), False, decorator.site))
             elif isinstance(decorator, ir.Call) and any(known.is_autocast(name) for name in named):
                 value = self.value(decorator)
                 if isinstance(value, Region):
                     self._enter(value)
+
+    def _cast_inputs(self, decorator: ir.Call, bound: dict[str, Value]) -> None:
+        """Cast arguments as `custom_fwd(cast_inputs=..)` does in a region."""
+        given = next(self.value(a.value) for a in decorator.args if a.keyword == "cast_inputs")
+        wanted = given.dtypes if isinstance(given, Dtype) else ANY
+        if self.ambient.enabled is False:
+            return
+        for name, value in bound.items():
+            if isinstance(value, Tensor):
+                kept = value.dtypes if self.ambient.enabled is None else frozenset()
+                why = "custom_fwd casts it"
+                bound[name] = replace(value, dtypes=wanted | kept, origin=decorator.site, why=why)
 
     def _run(
         self, function: ir.Function, frame: Frame, me: Value | None, bound: Mapping[str, Value], outer: Frame
@@ -473,7 +488,7 @@ class Machine:
         return True
 
     def _loop(self, stmt: ir.For | ir.While) -> bool:
-        iterable = self.value(stmt.iterable) if isinstance(stmt, ir.For) else None
+        iterable = iterated(self, self.value(stmt.iterable)) if isinstance(stmt, ir.For) else None
         ends: list[State] = []
         items = self._unrolled(iterable)
         if isinstance(stmt, ir.For) and items is not None:
@@ -974,7 +989,7 @@ class Machine:
         rows: list[Value] | None = None
         if len(expr.parts) == 1 and not expr.parts[0][2] and expr.kind in ("list", "generator"):
             target, iterable, _ = expr.parts[0]
-            over = self.value(iterable)
+            over = iterated(self, self.value(iterable))
             items = self._unrolled(over)
             if items is not None:
                 rows = []
@@ -1052,6 +1067,7 @@ class Machine:
     def _arguments(self, expr: ir.Call) -> tuple[list[Value], dict[str, Value]]:
         args: list[Value] = []
         keywords: dict[str, Value] = {}
+        is_open = False
         for arg in expr.args:
             value = self.value(arg.value)
             if arg.star == "*":
@@ -1059,6 +1075,7 @@ class Machine:
                     args.extend(value.items)
                 else:
                     args.append(element_of(value))
+                    is_open = True  # nobody knows where what is behind it goes
             elif arg.star == "**":
                 if isinstance(value, Mapping_):
                     keywords.update({str(k): v for k, v in value.items})
@@ -1069,7 +1086,7 @@ class Machine:
             elif arg.keyword is not None:
                 keywords[arg.keyword] = value
             else:
-                args.append(value)
+                args.append(TOP if is_open else value)
         return args, keywords
 
     def apply(
@@ -1096,6 +1113,8 @@ class Machine:
             if isinstance(found, Class):
                 return self._later(found, args, keywords, expr)
             return library.call(self, func.name, args, keywords, expr)
+        if isinstance(func, Dtype) and names(expr.func) == ("builtins.float",):
+            return library.call(self, "builtins.float", args, keywords, expr)
         if isinstance(func, Method):
             return methods.method(self, func, args, keywords, expr)
         return modules.call_unknown(self, func, args, keywords, expr)
@@ -1172,6 +1191,8 @@ class Machine:
         site: int,
     ) -> Value | None:
         """The region that a generator of `contextlib.contextmanager` enters around its yield."""
+        if any(call.function is function for call in self._calls):
+            return None
         bound = self._bound(function, func.me, args, keywords)
         frame = (*self.frame, site)
         for name, value in bound.items():
@@ -1286,7 +1307,10 @@ class Machine:
                 has_own = True
                 yield from self.parameters_of(inner, seen)
         if not has_own and known.has_parameters(thing.cls):
-            yield Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",)))
+            op, site = ("deepcopy", thing.site) if thing.is_copy else ("", None)
+            yield Tensor(
+                thing.params, False, thing.origin, thing.why, op, site, marks=frozenset(("parameter",))
+            )
 
     def is_module(self, ref: Ref) -> bool:
         """Whether an object is a torch module."""

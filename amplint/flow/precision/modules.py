@@ -77,7 +77,7 @@ def call_module(
     if row is None:
         return _output(machine, expr, args, thing)
     op, has_own = row
-    rest = {**{k: v for k, v in thing.fields if k in ("reduction", "approximate", "eps")}, **keywords}
+    rest = {**{k: v for k, v in thing.fields if k in ("reduction", "approximate", "eps", "mode")}, **keywords}
     operands = [*args]
     if (has_own and op in ("linear", "prelu", "bilinear")) or op.startswith("conv"):
         operands = [
@@ -174,7 +174,7 @@ def make_optimizer(
 def pretrained(
     machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
 ) -> Value:
-    """A model that is loaded with the dtype that it is asked for."""
+    """A model that is loaded, which is not looked into."""
     given = keywords.get("torch_dtype", keywords.get("dtype"))
     if not isinstance(given, Dtype):
         return TOP

@@ -31,6 +31,7 @@ from amplint.flow.precision.values import (
     Py,
     Sequence_,
     Tensor,
+    Top,
     Value,
     number_kind,
     tensors_in,
@@ -116,6 +117,12 @@ def category(backend: str, op: str, torch: tuple[int, int]) -> str:
     return ""
 
 
+def pools(op: str, args: Sequence[Value], keywords: Mapping[str, Value]) -> bool:
+    """Whether `interpolate` is called with the mode that is an adaptive pooling, which no list names."""
+    mode = keywords.get("mode", args[3] if len(args) > 3 else None)
+    return op in ("interpolate", "upsample") and mode == Py("area")
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of one backend and torch version."""
@@ -130,7 +137,7 @@ class Rules:
         row = operators()[op]
         if ambient.enabled is False or row.result in ("python", "create", "full", "tensor"):
             return _plain(row, args, keywords, default)
-        listed = category(self.backend, op, self.torch)
+        listed = "" if pools(op, args, keywords) else category(self.backend, op, self.torch)
         if not listed:
             return self._unlisted(row, args, keywords, ambient, default)
         inside = self._listed(listed, row, args, keywords, ambient, default)
@@ -173,6 +180,8 @@ class Rules:
             first = Tensor(frozenset(_lifted(d) for d in _tensor(args[0]).dtypes), _tensor(args[0]).is_scalar)
             return _plain(row, [first, *args[1:]], keywords, default)
         low = ambient.dtypes
+        if listed == "lower":  # what is not known is cast like what is
+            args = [Tensor(ANY) if isinstance(v, Top) and i < 2 else v for i, v in enumerate(args)]
         if listed == "promote":
             operands = [t for value in (*args, *keywords.values()) for t in tensors_in(value)]
             low = _widest([t.dtypes for t in operands], low)

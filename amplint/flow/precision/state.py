@@ -29,6 +29,8 @@ class Object:
     #: It was made by a class at hand.
     is_own: bool = False
     site: int | None = None
+    #: It was copied from another, at `site`.
+    is_copy: bool = False
 
     def get(self, name: str) -> Value | None:
         """A field."""
@@ -85,4 +87,5 @@ def _join_objects(first: Object, second: Object) -> Object:
         low.why,
         first.is_own,
         first.site,
+        first.is_copy and second.is_copy,
     )

@@ -211,6 +211,7 @@ Value = (
 
 TOP = Top()
 NONE = Py(None)
+_EMPTY = Sequence_((), "list")
 #: A tensor of unknown dtype.
 SOME = Tensor(ANY)
 
