@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
-from amplint.flow.held import is_inference, stops_gradients
+from amplint.flow.held import stops_gradients
 from amplint.flow.lift import last, names
 from amplint.flow.regions import Region, Regions, is_context_manager, regions_of
 from amplint.model import ir
@@ -34,7 +34,8 @@ class Event:
     function: str
     #: The regions that are entered, outermost first.
     regions: tuple[Region, ...]
-    no_grad: bool
+    #: What switches gradients off: "no_grad", "inference_mode", or "" where nothing does.
+    off: str
     #: The calls that lead from the function with the region to it.
     calls: tuple[ir.Call, ...]
     #: (`if`, arm) around it.
@@ -43,6 +44,11 @@ class Event:
     path: c.Path | None
     #: The function of this file that it calls.
     callee: str | None = None
+
+    @property
+    def no_grad(self) -> bool:
+        """Whether gradients are off."""
+        return bool(self.off)
 
     @property
     def site(self) -> int:
@@ -76,7 +82,7 @@ class _At:
 
     function: ir.Function
     regions: tuple[Region, ...]
-    no_grad: bool
+    off: str
     calls: tuple[ir.Call, ...] = ()
     arms: tuple[tuple[int, int], ...] = ()
     #: Root of a path in this function -> what it is in the function with the region.
@@ -100,20 +106,20 @@ class Spans:
         if around:
             yield Span(function.qualname, self._run(function.body, function, around))
             return
-        for stmt, no_grad in self._entered(function.body, function.qualname, False):
-            yield Span(function.qualname, self._run((stmt,), function, (), no_grad), stmt)
+        for stmt, off in self._entered(function.body, function.qualname, ""):
+            yield Span(function.qualname, self._run((stmt,), function, (), off), stmt)
 
-    def _entered(self, block: ir.Block, owner: str, no_grad: bool) -> Iterator[tuple[ir.With, bool]]:
+    def _entered(self, block: ir.Block, owner: str, off: str) -> Iterator[tuple[ir.With, str]]:
         """Each `with` that enters a region and is in no other such one, and whether gradients are off around it."""
         for stmt in block:
-            inner = no_grad
+            inner = off
             if isinstance(stmt, ir.With):
                 made = (r for item, _ in stmt.items for r in self.regions.made_by(item, owner))
                 pushed = (r for inner in stmt.body for r in self._pushed(inner, owner))
                 if any(True for _ in (*made, *pushed)):
-                    yield stmt, no_grad
+                    yield stmt, off
                     continue
-                inner = no_grad or any(stops_gradients(item) for item, _ in stmt.items)
+                inner = next((found for item, _ in stmt.items if (found := _switch(item))), off)
             for part in walk.blocks(stmt):
                 yield from self._entered(part, owner, inner)
 
@@ -122,10 +128,10 @@ class Spans:
         return found[:1]
 
     def _run(
-        self, block: ir.Block, function: ir.Function, around: tuple[Region, ...], no_grad: bool = False
+        self, block: ir.Block, function: ir.Function, around: tuple[Region, ...], off: str = ""
     ) -> tuple[Event, ...]:
         self._events = []
-        self._block(block, _At(function, around, no_grad or is_inference(function)))
+        self._block(block, _At(function, around, _decorated(function) or off))
         return tuple(self._events)
 
     # -- statements -----------------------------------------------------------------------------------------
@@ -171,7 +177,7 @@ class Spans:
         region = next(self._pushed(stmt, at.function.qualname), None)
         if region is None:
             return at
-        return _At(at.function, (*at.regions, region), at.no_grad, at.calls, at.arms, at.roots)
+        return _At(at.function, (*at.regions, region), at.off, at.calls, at.arms, at.roots)
 
     def _pushed(self, stmt: ir.Stmt, owner: str) -> Iterator[Region]:
         if isinstance(stmt, ir.If):
@@ -189,11 +195,11 @@ class Spans:
                 self._expression(item, at, enters=True)
             regions = tuple(self.regions.made_by(item, at.function.qualname))
             region = next((r for r in regions if r.enabled is not False), regions[0] if regions else None)
-            no_grad = at.no_grad or stops_gradients(item)
+            off = _switch(item) or at.off
             if isinstance(item, ir.Call) and any(name in _GRADIENTS_ON for name in names(item.func)):
-                no_grad = False
+                off = ""
             around = at.regions if region is None else (*at.regions, region)
-            at = _At(at.function, around, no_grad, at.calls, at.arms, at.roots)
+            at = _At(at.function, around, off, at.calls, at.arms, at.roots)
             if region is None and at.regions and isinstance(item, ir.Call):
                 after.extend(self._enter(item, at))
         self._block(stmt.body, at)
@@ -271,7 +277,7 @@ class Spans:
         return _At(
             function,
             (*at.regions, *self._around(function)),
-            at.no_grad or is_inference(function),
+            _decorated(function) or at.off,
             (*at.calls, call),
             at.arms,
             tuple(roots.items()),
@@ -290,7 +296,7 @@ class Spans:
         if at.regions:
             path = self._path(on, at)
             self._events.append(
-                Event(expr, at.function.qualname, at.regions, at.no_grad, at.calls, at.arms, path, callee)
+                Event(expr, at.function.qualname, at.regions, at.off, at.calls, at.arms, path, callee)
             )
 
     # -- questions ------------------------------------------------------------------------------------------
@@ -304,8 +310,20 @@ class Spans:
         )
 
 
+def _switch(expr: ir.Expr) -> str:
+    """What switches gradients off where `expr` is entered or decorates; "" for nothing."""
+    if not stops_gradients(expr):
+        return ""
+    named = names(expr.func if isinstance(expr, ir.Call) else expr)
+    return "inference_mode" if any(name.endswith("inference_mode") for name in named) else "no_grad"
+
+
+def _decorated(function: ir.Function) -> str:
+    return next((found for decorator in function.decorators if (found := _switch(decorator))), "")
+
+
 def _in_arm(at: _At, test: int, arm: int) -> _At:
-    return _At(at.function, at.regions, at.no_grad, at.calls, (*at.arms, (test, arm)), at.roots)
+    return _At(at.function, at.regions, at.off, at.calls, (*at.arms, (test, arm)), at.roots)
 
 
 def _leaves(block: ir.Block) -> bool:

@@ -100,6 +100,8 @@ class _Reading:
             key = self._key(event)
             if key is None or not event.innermost.cached or not self.spans.is_on(event):
                 continue
+            if event.off == "inference_mode":
+                continue  # nothing is kept there
             yield from self._stale(event, key)
             yield from self._lost(event, key)
             self.used.setdefault(key, event)
