@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
-from amplint.flow.held import is_inference, stops_gradients
+from amplint.flow.held import stops_gradients
 from amplint.flow.lift import last, names
 from amplint.flow.regions import Region, Regions, is_context_manager, regions_of
 from amplint.model import ir
@@ -27,14 +27,15 @@ _GRADIENTS_ON = ("torch.enable_grad", "torch.autograd.enable_grad")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A call, or an assignment to an attribute, while a region is entered."""
+    """A call, an assignment to an attribute, or one in place to a variable, while a region is entered."""
 
-    expr: ir.Call | ir.Attr
+    expr: ir.Call | ir.Attr | ir.Name
     #: The function that it stands in.
     function: str
     #: The regions that are entered, outermost first.
     regions: tuple[Region, ...]
-    no_grad: bool
+    #: What switches gradients off: "no_grad", "inference_mode", or "" where nothing does.
+    off: str
     #: The calls that lead from the function with the region to it.
     calls: tuple[ir.Call, ...]
     #: (`if`, arm) around it.
@@ -43,6 +44,11 @@ class Event:
     path: c.Path | None
     #: The function of this file that it calls.
     callee: str | None = None
+
+    @property
+    def no_grad(self) -> bool:
+        """Whether gradients are off."""
+        return bool(self.off)
 
     @property
     def site(self) -> int:
@@ -76,7 +82,7 @@ class _At:
 
     function: ir.Function
     regions: tuple[Region, ...]
-    no_grad: bool
+    off: str
     calls: tuple[ir.Call, ...] = ()
     arms: tuple[tuple[int, int], ...] = ()
     #: Root of a path in this function -> what it is in the function with the region.
@@ -100,18 +106,20 @@ class Spans:
         if around:
             yield Span(function.qualname, self._run(function.body, function, around))
             return
-        for stmt, no_grad in self._entered(function.body, function.qualname, False):
-            yield Span(function.qualname, self._run((stmt,), function, (), no_grad), stmt)
+        for stmt, off in self._entered(function.body, function.qualname, ""):
+            yield Span(function.qualname, self._run((stmt,), function, (), off), stmt)
 
-    def _entered(self, block: ir.Block, owner: str, no_grad: bool) -> Iterator[tuple[ir.With, bool]]:
+    def _entered(self, block: ir.Block, owner: str, off: str) -> Iterator[tuple[ir.With, str]]:
         """Each `with` that enters a region and is in no other such one, and whether gradients are off around it."""
         for stmt in block:
-            inner = no_grad
+            inner = off
             if isinstance(stmt, ir.With):
-                if any(True for item, _ in stmt.items for _ in self.regions.made_by(item, owner)):
-                    yield stmt, no_grad
+                made = (r for item, _ in stmt.items for r in self.regions.made_by(item, owner))
+                pushed = (r for inner in stmt.body for r in self._pushed(inner, owner))
+                if any(True for _ in (*made, *pushed)):
+                    yield stmt, off
                     continue
-                inner = no_grad or any(stops_gradients(item) for item, _ in stmt.items)
+                inner = next((found for item, _ in stmt.items if (found := _switch(item))), off)
             for part in walk.blocks(stmt):
                 yield from self._entered(part, owner, inner)
 
@@ -120,10 +128,10 @@ class Spans:
         return found[:1]
 
     def _run(
-        self, block: ir.Block, function: ir.Function, around: tuple[Region, ...], no_grad: bool = False
+        self, block: ir.Block, function: ir.Function, around: tuple[Region, ...], off: str = ""
     ) -> tuple[Event, ...]:
         self._events = []
-        self._block(block, _At(function, around, no_grad or is_inference(function)))
+        self._block(block, _At(function, around, _decorated(function) or off))
         return tuple(self._events)
 
     # -- statements -----------------------------------------------------------------------------------------
@@ -133,6 +141,7 @@ class Spans:
             if len(self._events) > _MOST:
                 return
             self._statement(stmt, at)
+            at = self._stacked(stmt, at)
             if isinstance(stmt, ir.If) and not stmt.orelse and _leaves(stmt.body):
                 at = _in_arm(at, stmt.site, 1)
 
@@ -144,8 +153,11 @@ class Spans:
             self._expression(expr, at)
         if isinstance(stmt, (ir.Assign, ir.AugAssign)):
             for target in stmt.targets if isinstance(stmt, ir.Assign) else (stmt.target,):
-                if isinstance(target, ir.Attr):
-                    self._note(target, target.value, at)
+                for part in target.items if isinstance(target, ir.Items) else (target,):
+                    if isinstance(part, ir.Attr):
+                        self._note(part, part.value, at)
+                    elif isinstance(part, ir.Name) and isinstance(stmt, ir.AugAssign):
+                        self._note(part, part, at)
         if isinstance(stmt, ir.If):
             for arm, body in enumerate((stmt.body, stmt.orelse)):
                 self._block(body, _in_arm(at, stmt.site, arm))
@@ -160,6 +172,22 @@ class Spans:
             for body in walk.blocks(stmt):
                 self._block(body, at)
 
+    def _stacked(self, stmt: ir.Stmt, at: _At) -> _At:
+        """Where the walk stands behind `stack.enter_context(region)`, which may stand in a branch."""
+        region = next(self._pushed(stmt, at.function.qualname), None)
+        if region is None:
+            return at
+        return _At(at.function, (*at.regions, region), at.off, at.calls, at.arms, at.roots)
+
+    def _pushed(self, stmt: ir.Stmt, owner: str) -> Iterator[Region]:
+        if isinstance(stmt, ir.If):
+            for block in (stmt.body, stmt.orelse):
+                for inner in block:
+                    yield from self._pushed(inner, owner)
+        value = stmt.value if isinstance(stmt, (ir.Do, ir.Assign)) else None
+        if isinstance(value, ir.Call) and last(value.func) == "enter_context" and value.args:
+            yield from self.regions.made_by(value.args[0].value, owner)
+
     def _with(self, stmt: ir.With, at: _At) -> None:
         after: list[tuple[ir.Block, _At]] = []
         for item, _ in stmt.items:
@@ -167,11 +195,11 @@ class Spans:
                 self._expression(item, at, enters=True)
             regions = tuple(self.regions.made_by(item, at.function.qualname))
             region = next((r for r in regions if r.enabled is not False), regions[0] if regions else None)
-            no_grad = at.no_grad or stops_gradients(item)
+            off = _switch(item) or at.off
             if isinstance(item, ir.Call) and any(name in _GRADIENTS_ON for name in names(item.func)):
-                no_grad = False
+                off = ""
             around = at.regions if region is None else (*at.regions, region)
-            at = _At(at.function, around, no_grad, at.calls, at.arms, at.roots)
+            at = _At(at.function, around, off, at.calls, at.arms, at.roots)
             if region is None and at.regions and isinstance(item, ir.Call):
                 after.extend(self._enter(item, at))
         self._block(stmt.body, at)
@@ -249,7 +277,7 @@ class Spans:
         return _At(
             function,
             (*at.regions, *self._around(function)),
-            at.no_grad or is_inference(function),
+            _decorated(function) or at.off,
             (*at.calls, call),
             at.arms,
             tuple(roots.items()),
@@ -262,11 +290,13 @@ class Spans:
         root = dict(at.roots).get(path[0])
         return (*root, *path[1:]) if root is not None else path
 
-    def _note(self, expr: ir.Call | ir.Attr, on: ir.Expr, at: _At, callee: str | None = None) -> None:
+    def _note(
+        self, expr: ir.Call | ir.Attr | ir.Name, on: ir.Expr, at: _At, callee: str | None = None
+    ) -> None:
         if at.regions:
             path = self._path(on, at)
             self._events.append(
-                Event(expr, at.function.qualname, at.regions, at.no_grad, at.calls, at.arms, path, callee)
+                Event(expr, at.function.qualname, at.regions, at.off, at.calls, at.arms, path, callee)
             )
 
     # -- questions ------------------------------------------------------------------------------------------
@@ -280,8 +310,20 @@ class Spans:
         )
 
 
+def _switch(expr: ir.Expr) -> str:
+    """What switches gradients off where `expr` is entered or decorates; "" for nothing."""
+    if not stops_gradients(expr):
+        return ""
+    named = names(expr.func if isinstance(expr, ir.Call) else expr)
+    return "inference_mode" if any(name.endswith("inference_mode") for name in named) else "no_grad"
+
+
+def _decorated(function: ir.Function) -> str:
+    return next((found for decorator in function.decorators if (found := _switch(decorator))), "")
+
+
 def _in_arm(at: _At, test: int, arm: int) -> _At:
-    return _At(at.function, at.regions, at.no_grad, at.calls, (*at.arms, (test, arm)), at.roots)
+    return _At(at.function, at.regions, at.off, at.calls, (*at.arms, (test, arm)), at.roots)
 
 
 def _leaves(block: ir.Block) -> bool:

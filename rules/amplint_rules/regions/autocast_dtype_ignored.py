@@ -68,7 +68,7 @@ def _is_default(region: Region) -> bool:
 
 def _enabled_for_bf16(ctx: Context, held: Held, region: Region, where: c.Formula) -> list[Report]:
     """A region that is there because of a flag or setting that means bfloat16."""
-    for atom in c.atoms(where):
+    for atom in _wanted(where):
         is_flag = (
             atom.kind == "truth" and isinstance(atom.left, c.Ref) and bool(_FLAG.search(atom.left.path[-1]))
         )
@@ -89,6 +89,17 @@ def _enabled_for_bf16(ctx: Context, held: Held, region: Region, where: c.Formula
     return []
 
 
+def _wanted(formula: c.Formula, holds: bool = True) -> Iterator[c.Atom]:
+    """The atoms that are to be true where a formula is, rather than false."""
+    if isinstance(formula, c.Atom) and holds:
+        yield formula
+    elif isinstance(formula, c.Not):
+        yield from _wanted(formula.part, not holds)
+    elif isinstance(formula, (c.And, c.Or)):
+        for part in formula.parts:
+            yield from _wanted(part, holds)
+
+
 def _ignored(
     ctx: Context, held: Held, region: Region, where: c.Formula, settings: list[_Setting]
 ) -> Iterator[Report]:
@@ -96,26 +107,31 @@ def _ignored(
         path[-1].rpartition(":")[2]
         for path in (*c.formula_paths(where), *c.formula_paths(held.expand(where)))
     }
+    here = (region.function, held.functions[region.function].owner)
+    found: list[tuple[bool, ir.Expr, _Setting]] = []
     for setting in settings:
         if setting.name in asked:
-            continue  # this is the arm for one of the dtypes
-        strong = [use for use in setting.strong if use[1] == region.function] or [
-            use for use in setting.strong if "" in (use[1], region.function)
-        ]
-        use = (strong or setting.uses)[0]
-        nodes = ctx.model.tree.nodes
-        written = ctx.model.tree.code(nodes[use[0].site])
-        yield Report(
-            nodes[region.site],
-            f"this region computes in float16 whatever `{written}` says, which may ask for bfloat16: give it the dtype",
-            confidence=Confidence.MEDIUM if strong else Confidence.LOW,
-            trace=[
-                (nodes[use[0].site], "the dtype is chosen here"),
-                (nodes[region.site], "the region has none"),
-            ],
-            fix=partial(_fix, ctx, region, setting),
-        )
+            return  # this is the arm for one of the dtypes
+        near = [expr for expr, function in setting.strong if _is_near(held, function, here)]
+        found.append((bool(near), (near or [setting.uses[0][0]])[0], setting))
+    if not found:
         return
+    is_near, use, setting = max(found, key=lambda item: item[0])
+    nodes = ctx.model.tree.nodes
+    yield Report(
+        nodes[region.site],
+        f"this region computes in float16 whatever `{ctx.model.tree.code(nodes[use.site])}` says, which may ask for "
+        "bfloat16: give it the dtype",
+        confidence=Confidence.MEDIUM if is_near else Confidence.LOW,
+        trace=[(nodes[use.site], "the dtype is chosen here"), (nodes[region.site], "the region has none")],
+        fix=partial(_fix, ctx, region, setting),
+    )
+
+
+def _is_near(held: Held, function: str, here: tuple[str, str | None]) -> bool:
+    """Whether two functions are one, parts of one class, or one of them the code of the module."""
+    owner = held.functions[function].owner
+    return function == here[0] or "" in (function, here[0]) or (owner is not None and owner == here[1])
 
 
 def _fix(ctx: Context, region: Region, setting: _Setting) -> Fix | str:
@@ -183,6 +199,10 @@ def _read(held: Held, expr: ir.Expr, owner: str, of: Callable[[str], _Setting]) 
             of(last(expr.index)).values |= texts
             of(last(expr.index)).uses.append((expr.index, owner))
             of(last(expr.index)).strong.append((expr.index, owner))
+    elif isinstance(expr, ir.IfExp):
+        kinds = {name for arm in (expr.body, expr.orelse) for name in names(arm)}
+        if kinds & {"torch.bfloat16"} and kinds & {"torch.float16", "torch.half"}:
+            _decides(expr.test, owner, of)
     elif isinstance(expr, ir.Call):
         _read_call(held, expr, owner, of)
 
@@ -200,11 +220,21 @@ def _read_call(held: Held, call: ir.Call, owner: str, of: Callable[[str], _Setti
         if longest and texts:
             of(longest.replace("-", "_")).values |= texts
     elif held.lift.constructs_scaler(call):
-        for inner in (e for a in args for e in walk.inside(a.value)):
-            if isinstance(inner, ir.Compare):
-                for side, other in ((inner.left, inner.right), (inner.right, inner.left)):
-                    if last(side) and _texts(other):
-                        of(last(side)).strong.append((side, owner))
+        for arg in args:
+            _decides(arg.value, owner, of)
+
+
+def _decides(test: ir.Expr, owner: str, of: Callable[[str], _Setting]) -> None:
+    """Note what decides about a scaler, or between two dtypes: a comparison, or a flag for bfloat16."""
+    for inner in walk.inside(test):
+        if isinstance(inner, ir.Compare):
+            for side, other in ((inner.left, inner.right), (inner.right, inner.left)):
+                if last(side) and _texts(other):
+                    of(last(side)).strong.append((side, owner))
+        elif _FLAG.search(last(inner)):
+            of(last(inner)).values.add("bf16")
+            of(last(inner)).uses.append((inner, owner))
+            of(last(inner)).strong.append((inner, owner))
 
 
 def _texts(expr: ir.Expr) -> set[str]:

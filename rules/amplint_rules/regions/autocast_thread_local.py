@@ -13,7 +13,7 @@ from amplint.flow.spans import Event, Spans, spans_of
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
-from amplint_rules.regions.entered import entered
+from amplint_rules.regions.entered import COMPUTES, entered
 
 _CHOICE = "enter the region in the function that the thread runs; its device and dtype have to be handed over"
 _THREADS = ("threading.Thread", "threading.Timer", "_thread.start_new_thread", "asyncio.to_thread")
@@ -63,9 +63,9 @@ def check(ctx: Context) -> Iterable[Report]:
                 continue
             for run in _handed(spans, event):
                 found = _computes(spans, run, event.function)
-                if found is None:
+                if found is None or run.site in reported:
                     continue
-                reported.add(event.site)
+                reported.update((event.site, run.site))
                 yield Report(
                     nodes[event.site],
                     f"`{ctx.model.tree.code(nodes[run.site])}` runs in another thread, where the autocast region is "
@@ -83,6 +83,7 @@ def _handed(spans: Spans, event: Event) -> Iterator[ir.Expr]:
     """What a call hands to another thread to be run."""
     call = event.expr
     assert isinstance(call, ir.Call)
+    held = spans.regions.held
     named = names(call.func)
     given = {arg.keyword: arg.value for arg in call.args if arg.keyword is not None}
     plain = [arg.value for arg in call.args if arg.keyword is None and not arg.star]
@@ -94,6 +95,9 @@ def _handed(spans: Spans, event: Event) -> Iterator[ir.Expr]:
                 yield plain[1]
         elif plain:
             yield plain[0]
+    elif (thread := held.classes.klass(named)) is not None:
+        if any(base in _THREADS for bases in held.classes.foreign(thread) for base in bases):
+            yield call.func
     elif isinstance(call.func, ir.Attr) and not named:
         if call.func.attr == "start" and not call.args:
             yield from _started(spans, call.func.value)
@@ -103,12 +107,20 @@ def _handed(spans: Spans, event: Event) -> Iterator[ir.Expr]:
 
 
 def _started(spans: Spans, thread: ir.Expr) -> Iterator[ir.Expr]:
+    """What a thread that is started was made to run; it may be one of a list."""
     held = spans.regions.held
     path = held.lift.path(thread)
-    for binding in held.values(path) if path is not None else ():
-        made = binding.value
-        if isinstance(made, ir.Call) and any(name in _THREADS for name in names(made.func)):
-            yield from (arg.value for arg in made.args if arg.keyword == "target")
+    made = [binding.value for binding in held.values(path)] if path is not None else []
+    for function in held.functions.values():
+        for stmt in walk.statements(function.body):
+            if isinstance(stmt, ir.For) and path is not None and held.lift.path(stmt.target) == path:
+                over = held.lift.path(stmt.iterable)
+                made.extend(b.value for b in (held.values(over) if over is not None else ()))
+    for value in made:
+        if isinstance(value, ir.Comprehension):
+            value = value.element[0]
+        if isinstance(value, ir.Call) and any(name in _THREADS for name in names(value.func)):
+            yield from (arg.value for arg in value.args if arg.keyword == "target")
 
 
 def _is_pool(spans: Spans, func: ir.Attr) -> bool:
@@ -145,14 +157,17 @@ def _computes(spans: Spans, run: ir.Expr, owner: str, depth: int = 0) -> ir.Expr
         return next((e for e in walk.inside(run.body) if _is_model(spans, e)), None)
     if isinstance(run, ir.Call) and names(run.func) == ("functools.partial",) and run.args:
         return _computes(spans, run.args[0].value, owner, depth)
-    function = held.functions.get(held.callee(ir.Call(run, (), run.site), held.functions[owner].owner) or "?")
+    called = held.callee(ir.Call(run, (), run.site), held.functions[owner].owner)
+    thread = held.classes.klass(names(run))
+    if thread is not None:
+        called = held.classes.method(thread, "run")
+    function = held.functions.get(called or "?")
     if function is None:
         path = held.lift.path(run)
         if path is None or names(run):
             return None
         if held.is_param(path) or held.values(path) or len(path) > 1:
-            name = last(run)
-            is_module = held.module_class(path) is not None or _is_named(name)
+            is_module = held.module_class(path) is not None or _is_named(_named(run))
             return run if is_module else None
         return None
     return _in(spans, function, depth)
@@ -200,9 +215,15 @@ def _is_model(spans: Spans, expr: ir.Expr) -> bool:
     if named:
         return any(n.startswith("torch.") and n.rpartition(".")[2] in _LOWERED for n in named)
     held = spans.regions.held
-    func = expr.func.value if isinstance(expr.func, ir.Attr) and expr.func.attr == "forward" else expr.func
-    path = held.lift.path(func)
-    return path is not None and (held.module_class(path) is not None or _is_named(last(func)))
+    path = held.lift.path(expr.func)
+    return path is not None and (held.module_class(path) is not None or _is_named(_named(expr.func)))
+
+
+def _named(func: ir.Expr) -> str:
+    """The name of the module that a call is of: `nets` of `nets[0](x)`, `encoder` of `encoder.encode(x)`."""
+    if isinstance(func, ir.Attr) and func.attr in COMPUTES:
+        func = func.value
+    return last(func.value if isinstance(func, ir.Subscript) else func)
 
 
 def _is_named(name: str) -> bool:

@@ -18,7 +18,7 @@ from amplint.flow.steps import optimizer_steps
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
-from amplint_rules.regions.entered import entered, written
+from amplint_rules.regions.entered import COMPUTES, entered, written
 
 _CHOICE = (
     "enter the region for each forward pass, call torch.clear_autocast_cache() in between, or give it "
@@ -26,8 +26,11 @@ _CHOICE = (
 )
 #: torch keeps copies with gradients from here on, whatever the mode (pytorch#165068).
 _KEEPS_GRADIENTS = (2, 11)
-#: Methods that write other values into the weights of what they are called on.
-_LOADS = ("load_state_dict", "copy_to", "apply_shadow", "swap_parameters", "swap_weights")
+#: Methods that write other weights into a model, and that step an optimizer in two phases.
+_SWAPS = re.compile(
+    r"^(?:average_parameters|copy_to|apply_shadow|(?:swap|use|load|restore)_(?:\w+_)?(?:param(?:eter)?s|weights|shadow|ema))$"
+)
+_STEPS = re.compile(r"^(?:first|second|ascent|descent)_step$")
 #: Methods by which a tensor is changed in place.
 _IN_PLACE = ("copy_", "lerp_", "mul_", "add_", "sub_", "addcdiv_", "zero_", "fill_", "normal_")
 _PARAMETER = re.compile(r"^p$|param|weight|^w$", re.IGNORECASE)
@@ -40,8 +43,6 @@ _NO_MODEL = re.compile(
 _OF_MODULES = ("parameters", "named_parameters", "train", "eval", "named_modules", "modules")
 #: Stands for whatever a loss was computed with.
 _LOSS: c.Path = ("<loss>",)
-#: Methods of a model that compute with its weights.
-_COMPUTES = ("forward", "generate", "encode", "decode", "encode_text", "encode_image", "get_text_features")
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -99,6 +100,8 @@ class _Reading:
             key = self._key(event)
             if key is None or not event.innermost.cached or not self.spans.is_on(event):
                 continue
+            if event.off == "inference_mode":
+                continue  # nothing is kept there
             yield from self._stale(event, key)
             yield from self._lost(event, key)
             self.used.setdefault(key, event)
@@ -118,7 +121,7 @@ class _Reading:
         is_forward = event.callee is None or event.callee.endswith(".forward")
         if path is None or names(call.func) or not is_forward or not call.args:
             return None
-        if path[-1] in _COMPUTES and len(path) > 1:
+        if path[-1] in COMPUTES and len(path) > 1:
             path = path[:-1]
         name = path[-1].rpartition(":")[2]
         local = self.spans.regions.held.lift.path(call.func)
@@ -136,6 +139,8 @@ class _Reading:
 
     def _changed(self, event: Event) -> c.Path | None:
         """The module whose weights an event changes, () for one that is not known; None where it changes none."""
+        if isinstance(event.expr, ir.Name):  # `p -= step`, which torch refuses where gradients are recorded
+            return () if event.no_grad and _PARAMETER.search(event.expr.id) else None
         if isinstance(event.expr, ir.Attr):
             is_data = event.expr.attr == "data" and bool(_PARAMETER.search(last(event.expr.value)))
             return () if is_data else None
@@ -144,13 +149,14 @@ class _Reading:
             return ()
         if not isinstance(func, ir.Attr) or names(func) or event.path is None:
             return None
-        if func.attr in _LOADS:
-            on = event.path[:-1]
-            return (
-                on
-                if func.attr == "load_state_dict" and not _NO_MODEL.search(on[-1])
-                else (() if func.attr != "load_state_dict" else None)
-            )
+        on = event.path[:-1]
+        written = on[-1].rpartition(":")[2] if on else ""
+        if func.attr == "load_state_dict":
+            return on if on and not _NO_MODEL.search(written) else None
+        if event.callee is None and (
+            _SWAPS.search(func.attr) or (_STEPS.search(func.attr) and "opt" in written)
+        ):
+            return ()
         if func.attr in _IN_PLACE and event.callee is None:
             receiver = func.value
             if isinstance(receiver, ir.Attr) and receiver.attr == "data":

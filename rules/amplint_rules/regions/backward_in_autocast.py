@@ -111,7 +111,10 @@ def _is_compiled(spans: Spans) -> bool:
 def _fix(ctx: Context, spans: Spans, span: Span, event: Event) -> Fix | str:
     """The backward and what follows it, one step to the left: out of the `with`."""
     by_hand = "end the region before it by hand"
-    if span.stmt is None or event.calls:
+    is_own = span.stmt is not None and any(
+        True for item, _ in span.stmt.items for _ in spans.regions.made_by(item, span.function)
+    )
+    if span.stmt is None or not is_own or event.calls:
         return f"the backward does not stand in the region's own `with`; {by_hand}"
     tree = ctx.model.tree
     block = tree.nodes[span.stmt.site]

@@ -14,6 +14,8 @@ from amplint_rules.precision import evidence
 
 #: Bases of autograd functions.
 FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
+#: Methods of a model that compute with its weights.
+COMPUTES = ("forward", "generate", "encode", "decode", "encode_text", "encode_image", "get_text_features")
 
 
 def seen(ctx: Context) -> Notes:

@@ -12,7 +12,7 @@ from amplint.finding import Applicability, Confidence, Edit, Fix, FixKind, Sever
 from amplint.flow import walk
 from amplint.flow.held import Held, objects_of
 from amplint.flow.lift import last, names
-from amplint.flow.precision.lattice import F32, is_certain
+from amplint.flow.precision.lattice import F32, is_certain, is_possible
 from amplint.flow.precision.notes import Applied
 from amplint.flow.precision.values import Class, Tensor
 from amplint.model import ir
@@ -35,6 +35,19 @@ _CASTS = frozenset(
     ("to", "type", "type_as", "float", "half", "bfloat16", "double", "autocast", "get_autocast_dtype",
      "is_autocast_enabled", "get_autocast_gpu_dtype")
 )  # fmt: skip
+#: Packages whose functions are no kernels.
+_KNOWN = ("torch.", "builtins.", "__main__.", "math.", "numpy.", "typing.", "<")
+#: Decorators that have nothing to do with autocast.
+_OTHERS = (
+    "staticmethod",
+    "classmethod",
+    "once_differentiable",
+    "ignore",
+    "unused",
+    "disable",
+    "no_grad",
+    "override",
+)
 _WHICH = "which device_type, and whether the inputs are to be cast to float32, is for you to say"
 
 
@@ -85,6 +98,12 @@ def decorated(function: ir.Function, which: str) -> ir.Expr | None:
 def _is(decorator: ir.Expr, which: str) -> bool:
     expr = decorator.func if isinstance(decorator, ir.Call) else decorator
     return which in last(expr) or any(name.rpartition(".")[2] == which for name in names(expr))
+
+
+def _is_decorated_otherwise(function: ir.Function) -> bool:
+    """Whether a method has a decorator that may be anything."""
+    plain = (d.func if isinstance(d, ir.Call) else d for d in function.decorators)
+    return any(last(d) not in _OTHERS and FWD not in last(d) and BWD not in last(d) for d in plain)
 
 
 def _casts_inputs(decorator: ir.Expr) -> bool:
@@ -148,21 +167,23 @@ def _alone(ctx: Context, pair: _Pair) -> Iterator[Report]:
             _node(ctx, bwd),
             f"the backward of {pair.name} has custom_bwd, its forward no custom_fwd, which keeps the autocast state "
             "that custom_bwd restores (AttributeError)",
+            confidence=Confidence.LOW if _is_decorated_otherwise(pair.forward) else None,
             fix=lambda: f"decorate forward with custom_fwd; {_WHICH}",
         )
     elif (
         fwd is not None
         and bwd is None
         and pair.decorator(pair.backward, FWD) is None
-        and _products(pair.backward)
+        and _uses_saved(pair.backward)
     ):
-        cast = _casts_inputs(fwd)
         yield Report(
             _name(ctx, pair.backward),
-            f"the forward of {pair.name} has custom_fwd, its backward no custom_bwd: what it multiplies runs in "
+            f"the forward of {pair.name} has custom_fwd, its backward no custom_bwd: what it computes runs in "
             "whatever autocast state backward is called in",
             severity=Severity.WARNING,
-            confidence=Confidence.LOW if cast or _casts(pair.backward) else Confidence.MEDIUM,
+            confidence=Confidence.LOW
+            if _casts(pair.backward) or _is_decorated_otherwise(pair.backward)
+            else Confidence.MEDIUM,
             trace=[(_node(ctx, fwd), "the forward pass keeps the autocast state for custom_bwd")],
             fix=lambda: "decorate backward with custom_bwd, with the device_type of custom_fwd",
         )
@@ -210,6 +231,24 @@ def _products(function: ir.Function) -> bool:
     """Whether a method multiplies matrices or convolves."""
     return any(name in _PRODUCTS for name in _calls(function)) or any(
         isinstance(e, ir.Binary) and e.op == "@" for e in walk.expressions(function.body)
+    )
+
+
+def _foreign(function: ir.Function) -> bool:
+    """Whether a method hands tensors to a kernel of another package."""
+    return any(
+        isinstance(e, ir.Call)
+        and len(e.args) > 1
+        and any(not name.startswith(_KNOWN) for name in names(e.func))
+        for e in walk.expressions(function.body)
+    )
+
+
+def _uses_saved(function: ir.Function) -> bool:
+    """Whether a method takes out tensors that the other one saved."""
+    return any(
+        isinstance(e, ir.Attr) and e.attr in ("saved_tensors", "saved_variables")
+        for e in walk.expressions(function.body)
     )
 
 
@@ -278,18 +317,18 @@ def _applied(ctx: Context, held: Held) -> Iterator[Report]:
 
 
 def _confidence(pair: _Pair, applied: Applied) -> Confidence | None:
-    if not _products(pair.backward) or _casts(pair.forward) or _casts(pair.backward):
+    if _casts(pair.forward) or _casts(pair.backward):
         return None
     tensors = [value for value in applied.args[1:] if isinstance(value, Tensor)]
     if tensors and all(is_certain(t.dtypes) for t in tensors) and len(tensors) == len(applied.args) - 1:
         return None  # everything is in one dtype already
-    keeps = any(
-        "saved_tensors" in (e.attr if isinstance(e, ir.Attr) else "")
-        for e in walk.expressions(pair.backward.body)
-    )
-    if keeps and _products(pair.forward) and any(is_certain(t.dtypes, (F32,)) for t in tensors):
-        return Confidence.HIGH
-    return Confidence.MEDIUM if keeps and _products(pair.forward) else Confidence.LOW
+    mixes = any(is_certain(t.dtypes, (F32,)) for t in tensors)
+    if _products(pair.backward) and _products(pair.forward) and _uses_saved(pair.backward):
+        return Confidence.HIGH if mixes else Confidence.MEDIUM
+    is_foreign = _uses_saved(pair.backward) and _foreign(pair.forward) and _foreign(pair.backward)
+    if is_foreign:
+        return Confidence.MEDIUM if mixes and any(is_possible(t.dtypes) for t in tensors) else Confidence.LOW
+    return Confidence.LOW if _products(pair.backward) else None
 
 
 RULE = Rule(

@@ -67,7 +67,7 @@ def check(ctx: Context) -> Iterable[Report]:
     if has_owner(ctx.model, held):
         return
     steps = optimizer_steps(held)
-    divisions = tuple(d for name, f in held.functions.items() for d in _divisions(f.body, name, ()))
+    divisions = tuple(d for name, f in held.functions.items() for d in _divisions(held, f.body, name, ()))
     for scaled in _scaled(held):
         step = next((s for s in steps if s.call.site > scaled.placed.call.site), steps[0] if steps else None)
         if step is not None:
@@ -150,8 +150,14 @@ def _scaled(held: Held) -> Iterator[_Scaled]:
 
 def _factors(held: Held, expr: ir.Expr, function: str, depth: int = 0) -> Iterator[ir.Expr]:
     """What a loss is multiplied by, the last first; through one assignment."""
+    sides: list[ir.Expr] = []
     if isinstance(expr, ir.Binary) and expr.op == "*":
         sides = [expr.right, expr.left]
+    elif (
+        isinstance(expr, ir.Call) and isinstance(expr.func, ir.Attr) and expr.func.attr in ("mul", "multiply")
+    ):
+        sides = [*(arg.value for arg in expr.args), expr.func.value]
+    if sides:
         yield from (side for side in sides if _value(held, side) is not None or _is_named(side))
         yield from (f for side in sides if not _is_named(side) for f in _factors(held, side, function, depth))
         return
@@ -159,9 +165,15 @@ def _factors(held: Held, expr: ir.Expr, function: str, depth: int = 0) -> Iterat
     if path is None or depth > 1:
         return
     values = [b for b in held.values(path) if b.value is not None and b.function == function]
-    scaled = [b.value for b in values if isinstance(b.value, ir.Binary) and b.value.op == "*"]
+    scaled = [b.value for b in values if _multiplies(b.value)]
     if len(scaled) == 1 and scaled[0] is not None:
         yield from _factors(held, scaled[0], function, depth + 2)
+
+
+def _multiplies(expr: ir.Expr | None) -> bool:
+    if isinstance(expr, ir.Call):
+        return last(expr.func) in ("mul", "multiply")
+    return isinstance(expr, ir.Binary) and expr.op == "*"
 
 
 def _is_named(expr: ir.Expr) -> bool:
@@ -205,29 +217,31 @@ def _value(held: Held, expr: ir.Expr | None, depth: int = 0) -> float | None:
 # -- what happens to gradients --------------------------------------------------------------------------------------
 
 
-def _divisions(block: ir.Block, function: str, arms: tuple[tuple[int, int], ...]) -> Iterator[_Division]:
+def _divisions(
+    held: Held, block: ir.Block, function: str, arms: tuple[tuple[int, int], ...]
+) -> Iterator[_Division]:
     for stmt in block:
-        for site, by in (*_by_statement(stmt), *_by_call(stmt)):
+        for site, by in (*_by_statement(held, stmt), *_by_call(held, stmt)):
             yield _Division(by, function, site, arms)
         if isinstance(stmt, ir.If):
-            yield from _divisions(stmt.body, function, (*arms, (stmt.site, 0)))
-            yield from _divisions(stmt.orelse, function, (*arms, (stmt.site, 1)))
+            yield from _divisions(held, stmt.body, function, (*arms, (stmt.site, 0)))
+            yield from _divisions(held, stmt.orelse, function, (*arms, (stmt.site, 1)))
         else:
             for part in walk.blocks(stmt):
-                yield from _divisions(part, function, arms)
+                yield from _divisions(held, part, function, arms)
 
 
-def _by_statement(stmt: ir.Stmt) -> Iterator[tuple[int, ir.Expr]]:
+def _by_statement(held: Held, stmt: ir.Stmt) -> Iterator[tuple[int, ir.Expr]]:
     """Where an assignment divides gradients, and by what; a factor as it is where it does not invert anything."""
     if isinstance(stmt, ir.AugAssign) and stmt.op in ("/", "*") and _is_gradient(stmt.target):
-        yield stmt.site, stmt.value if stmt.op == "/" else _inverted(stmt.value)
+        yield stmt.site, stmt.value if stmt.op == "/" else _inverted(held, stmt.value)
     if isinstance(stmt, ir.Assign) and any(_is_gradient(target) for target in stmt.targets):
         value = stmt.value
         if isinstance(value, ir.Binary) and value.op in ("/", "*"):
-            yield stmt.site, value.right if value.op == "/" else _inverted(value.right)
+            yield stmt.site, value.right if value.op == "/" else _inverted(held, value.right)
 
 
-def _by_call(stmt: ir.Stmt) -> Iterator[tuple[int, ir.Expr]]:
+def _by_call(held: Held, stmt: ir.Stmt) -> Iterator[tuple[int, ir.Expr]]:
     """The same for calls of methods that change gradients in place."""
     for expr in (e for whole in walk.own(stmt) for e in walk.inside(whole)):
         if not isinstance(expr, ir.Call) or not isinstance(expr.func, ir.Attr) or not expr.args:
@@ -236,11 +250,15 @@ def _by_call(stmt: ir.Stmt) -> Iterator[tuple[int, ir.Expr]]:
         if any("_foreach_" in name for name in names(expr.func)):
             yield expr.site, value
         elif _is_gradient(expr.func.value) and expr.func.attr in _IN_PLACE:
-            yield expr.site, _inverted(value) if expr.func.attr in ("mul_", "copy_") else value
+            yield expr.site, _inverted(held, value) if expr.func.attr in ("mul_", "copy_") else value
 
 
-def _inverted(expr: ir.Expr) -> ir.Expr:
-    return expr.right if isinstance(expr, ir.Binary) and expr.op == "/" else expr
+def _inverted(held: Held, expr: ir.Expr) -> ir.Expr:
+    """`scale` of `1 / scale`, also where a variable holds that; anything else as it is."""
+    path = held.lift.path(expr)
+    values = held.values(path) if path is not None else ()
+    value = values[0].value if len(values) == 1 else expr
+    return value.right if isinstance(value, ir.Binary) and value.op == "/" else expr
 
 
 def _is_gradient(expr: ir.Expr) -> bool:

@@ -25,6 +25,9 @@ _CHOICE = (
 )
 #: Contexts and calls that may bring the state of autocast back.
 _RESTORES = re.compile(r"autocast|amp\b|amp_|_amp|precision", re.IGNORECASE)
+#: Methods that compute the gradients of a block.
+_BACKWARD = re.compile(r"backward", re.IGNORECASE)
+_GRADIENTS = ("backward", "grad")
 _SETTERS = (
     "set_autocast_enabled",
     "set_autocast_dtype",
@@ -119,28 +122,45 @@ def _report(ctx: Context, regions: Regions, klass: str, found: _Recomputed) -> R
 
 
 def _recomputed(regions: Regions, forward: ir.Function, backward: ir.Function) -> Iterator[_Recomputed]:
+    """The first call that runs again what forward was handed, in backward or in a method that it calls."""
     held = regions.held
     kept = set(_kept(forward))
     calls = {last(e.func) for e in walk.expressions(backward.body) if isinstance(e, ir.Call)}
-    if (
-        not kept
-        or not backward.params
-        or calls.isdisjoint(("backward", "grad"))
-        or not calls.isdisjoint(_SETTERS)
-    ):
+    if not kept or not backward.params or not calls.isdisjoint(_SETTERS):
         return
-    variables = {held.lift.path(t) for t in _from_context(backward, kept)}
-    is_found = False
-    for call, around in _enabled(regions, backward.body, backward, (), False):
+    if not calls.isdisjoint(_GRADIENTS):
+        variables = {held.lift.path(t) for t in _from_context(backward, kept)}
+        for call, around in _enabled(regions, backward.body, backward, (), False):
+            func = call.func
+            while isinstance(func, ir.Subscript):
+                func = func.value
+            if _is_kept(func, backward, kept) or (
+                isinstance(func, ir.Name) and held.lift.path(func) in variables
+            ):
+                yield _Recomputed(call, around)
+                return
+    for name in calls:  # reversible blocks do it themselves
+        for method in held.functions.values():
+            if method.owner is not None and method.qualname.endswith(f".{name}") and _BACKWARD.search(name):
+                yield from _in_block(regions, method)
+
+
+def _in_block(regions: Regions, method: ir.Function) -> Iterator[_Recomputed]:
+    """The first part of its own that a block runs again for its gradients."""
+    calls = {last(e.func) for e in walk.expressions(method.body) if isinstance(e, ir.Call)}
+    if calls.isdisjoint(_GRADIENTS) or not method.params or not calls.isdisjoint(_SETTERS):
+        return
+    held = regions.held
+    for call, around in _enabled(regions, method.body, method, (), False):
         func = call.func
-        while isinstance(func, ir.Subscript):
-            func = func.value
-        is_kept = _is_kept(func, backward, kept) or (
-            isinstance(func, ir.Name) and held.lift.path(func) in variables
+        is_part = (
+            isinstance(func, ir.Attr)
+            and isinstance(func.value, ir.Name)
+            and func.value.id == method.params[0].name
         )
-        if is_kept and not is_found:
-            is_found = True
+        if is_part and call.args and held.callee(call, method.owner) is None:
             yield _Recomputed(call, around)
+            return
 
 
 def _kept(forward: ir.Function) -> Iterator[str]:
@@ -192,6 +212,8 @@ def _enabled(
                 restored = restored or (not made and _may_restore(item))
             if restored:
                 continue
+        if isinstance(stmt, ir.Do) and isinstance(stmt.value, ir.Call) and _sets_gradients(stmt.value):
+            on = _turns_on(stmt.value)
         if on:
             yield from (
                 (e, around) for whole in walk.own(stmt) for e in walk.inside(whole) if isinstance(e, ir.Call)
@@ -201,6 +223,10 @@ def _enabled(
             for call, regions_there in _enabled(regions, part, function, inner, enabled):
                 if regions_there or not asks:  # the arm without a region is the one where it was off
                     yield call, regions_there
+
+
+def _sets_gradients(call: ir.Call) -> bool:
+    return any(name.endswith(".set_grad_enabled") for name in names(call.func))
 
 
 def _turns_on(item: ir.Expr) -> bool:
