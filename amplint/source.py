@@ -238,6 +238,22 @@ def write_atomic(source: Source, new_text: str) -> None:
     _sync_folder(target.parent)
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write all of a file that is no source, or nothing; an existing one keeps its mode. OSError as it comes."""
+    target = Path(os.path.realpath(path))
+    temporary = _temporary_name(target)
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+        with suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
 def _unchanged(source: Source, target: Path) -> os.stat_result:
     """Status of the file on disk; FileChanged unless it still holds the bytes that were read."""
     try:

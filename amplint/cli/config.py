@@ -51,6 +51,7 @@ def print_settings(settings: Settings, output_format: str) -> None:
             settings,
             default_selection(settings),
             cache_folder(settings, Path.cwd()),
+            settings.baseline_file(Path.cwd()),
             tuple(rule.code for rule in rules),
             len(all_rules()),
         )

@@ -21,6 +21,8 @@ class InForce:
     default_select: tuple[str, ...]
     #: Where the cache is.
     cache: Path
+    #: Where the baseline is, or would be.
+    baseline: Path
     #: Codes of the selected rules.
     rules: tuple[str, ...]
     #: How many rules there are.
@@ -35,6 +37,8 @@ class InForce:
             return sorted(self.default_select)
         if key == "cache-dir":
             return str(self.cache)
+        if key == "baseline":
+            return str(self.baseline)
         if key == "torch" and isinstance(value, tuple):
             return ".".join(map(str, value))
         if key in ("per-file-ignores", "severity", "aliases", "rules"):
