@@ -163,12 +163,14 @@ def compare(result: RunResult, baseline: Baseline, cwd: Path) -> Compared:
     """
     place = _Places(baseline, cwd)
     changed = {change.source.filename: change for change in result.changes}
-    before = place.entries([f for f in result.findings if f.filename not in changed], result.sources)
+    before: list[tuple[Finding, Entry]] = place.entries(
+        [f for f in result.findings if f.filename not in changed], result.sources
+    )
     for name, change in changed.items():
         before += place.entries(change.before, {name: change.source})
     matched = _match(before, baseline)
     compared = Compared()
-    fixed = {name: Counter(change.fixed) for name, change in changed.items()}
+    fixed: dict[str, Counter[Finding]] = {name: Counter(change.fixed) for name, change in changed.items()}
     pool: defaultdict[str, list[tuple[Entry, Entry]]] = defaultdict(list)
     used: Counter[Entry] = Counter()
     for (finding, entry), known in zip(before, matched, strict=True):
@@ -195,7 +197,8 @@ def compare(result: RunResult, baseline: Baseline, cwd: Path) -> Compared:
 
 def failed_files(result: RunResult, cwd: Path) -> frozenset[str]:
     """Real paths of the files of a run that failed or cannot be parsed, so that not all of them is known."""
-    names = {error.filename for error in (*result.internal_errors, *result.problems)}
+    names = {error.filename for error in result.internal_errors}
+    names.update(problem.filename for problem in result.problems)
     names.update(finding.filename for finding in result.findings if finding.code == _SYNTAX_ERROR)
     return real_paths(names, cwd)
 

@@ -23,6 +23,7 @@ from amplint.cli import (
     old_code,
     wants_color,
 )
+from amplint.cli.aliases import warn_of_unknown_targets
 from amplint.config import (
     CONFIDENCES,
     SEVERITIES,
@@ -285,6 +286,7 @@ def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]
             f"{source}: output-format: {settings.output_format!r} cannot be written yet,"
             f" only {', '.join(FORMATS)}"
         )
+    warn_of_unknown_targets(settings)
     return settings
 
 

@@ -39,7 +39,7 @@ class Statement:
         ]
         kept = [
             part
-            for part, following in zip(parts, [*parts[1:], ""], strict=True)
+            for part, following in zip(parts, [*parts[1:], ""], strict=False)
             if not (part == "," and following in (")", "]", "}"))  # a formatter adds these
         ]
         return "\0".join(kept)
