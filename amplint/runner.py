@@ -47,6 +47,8 @@ class FileChange:
     source: Source
     new_text: str
     fixed: tuple[Finding, ...]
+    #: All findings before.
+    before: tuple[Finding, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,6 +66,14 @@ class RunResult:
     sources: dict[str, Source] = field(default_factory=dict)
     #: Files looked at.
     files: int = 0
+    #: Their names.
+    names: list[str] = field(default_factory=list)
+    #: How many findings are not among `findings` because the baseline has them.
+    in_baseline: int = 0
+    #: What of the fixed findings the baseline does not have; None without a baseline.
+    fixed_beyond_baseline: list[Finding] | None = None
+    #: What else the summary says, in lines.
+    notes: list[str] = field(default_factory=list)
     #: Counters of the analyses (functions analysed, given up, ...).
     statistics: dict[str, int] = field(default_factory=dict)
 
@@ -209,6 +219,7 @@ class _Job:
     ) -> None:
         """All phases; names of files are relative to `base`."""
         self.result.files = len(files)
+        self.result.names = [file.name for file in files]
         project = self.link(files, base)
         todo = []
         done = 0
@@ -412,7 +423,7 @@ class _Job:
             self._remember(file, outcome)
             self._keep(outcome)
             return
-        change = FileChange(before.source, outcome.source.text, tuple(outcome.fixed))
+        change = FileChange(before.source, outcome.source.text, tuple(outcome.fixed), tuple(before.findings))
         if self._write(change):
             self.result.changes.append(change)
             self._keep(outcome)
@@ -499,7 +510,7 @@ def _open_cache(settings: Settings, rules: Sequence[Rule], base: Path) -> Cache:
 
     versions = [version(package) for package in ("amplint", "libcst")]
     python = ".".join(map(str, sys.version_info[:2]))
-    matters = replace(settings, output_format="text", cache_dir=None, sources=())
+    matters = replace(settings, output_format="text", cache_dir=None, baseline=None, sources=())
     parts = [*versions, python, str(base), repr(matters), *(repr(rule) for rule in rules)]
     return Cache(cache_path(cache_folder(settings, base), parts))
 

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from amplint.cli import FAILED, FINDINGS_REMAIN, UserError, complain, emit, is_terminal, wants_color
+from amplint.cli import (
+    FAILED,
+    FINDINGS_REMAIN,
+    UserError,
+    complain,
+    emit,
+    is_terminal,
+    old_code,
+    wants_color,
+)
+from amplint.cli.aliases import warn_of_unknown_targets
 from amplint.config import (
     CONFIDENCES,
     SEVERITIES,
@@ -66,6 +76,7 @@ _SETTINGS = (
     ),
     click.Option(["--output-format"], type=click.Choice(FORMATS), help="Format of the findings."),
     click.Option(["--cache-dir"], metavar="PATH", help="Folder of the cache."),
+    click.Option(["--baseline"], metavar="FILE", help="Known findings, which are not reported."),
 )
 
 _OTHERS = (
@@ -113,6 +124,24 @@ _OTHERS = (
         help="Processes to check with; 0, the default: as many as there are CPUs.",
     ),
     click.Option(["--no-cache"], is_flag=True, help="Neither read nor write the cache."),
+    click.Option(["--no-baseline"], is_flag=True, help="Report what is in the baseline as well."),
+    click.Option(
+        ["--write-baseline"],
+        is_flag=False,
+        flag_value="",
+        metavar="[FILE.json]",
+        help="Take all findings into the baseline, by default amplint-baseline.json beside the configuration.",
+    ),
+    click.Option(
+        ["--prune-baseline/--no-prune-baseline"],
+        default=None,
+        help="Take out of the baseline what is gone; by default if PATHS have all of it, and not in CI.",
+    ),
+    click.Option(
+        ["--add-ignore"],
+        metavar="REASON",
+        help="Silence the findings that are left by comments in their files, with this reason.",
+    ),
     click.Option(["--stdin-filename"], metavar="NAME", help="What the code on stdin is called (PATHS is -)."),
     click.Option(
         ["--with-record"],
@@ -147,6 +176,10 @@ class _Options:
     config: str | None
     jobs: int
     no_cache: bool
+    no_baseline: bool
+    write_baseline: str | None
+    prune_baseline: bool | None
+    add_ignore: str | None
     stdin_filename: str | None
     with_record: str | None
     explain_flow: str | None
@@ -181,6 +214,9 @@ def _run(paths: tuple[str, ...], always_fix: bool, **values: Any) -> None:
     """Check what the command line says, print the result, and exit."""
     overrides = {name: values.pop(name) for name in [option.name or "" for option in _SETTINGS]}
     values["fix"] = values["fix"] or always_fix
+    if values["write_baseline"] is not None:
+        file, paths = old_code.named_file(values["write_baseline"], paths)
+        overrides["baseline"] = overrides["baseline"] if file is None else file
     options = _Options(**values)
     paths = paths or (".",)
     _refuse_contradictions(paths, options, overrides)
@@ -199,7 +235,7 @@ def _run(paths: tuple[str, ...], always_fix: bool, **values: Any) -> None:
         return
     stdin = _read_stdin(options) if paths == ("-",) else None
     changes = None if options.diff_base is None else _changes(options.diff_base, Path(paths[0]))
-    result = _checked([Path(path) for path in paths], settings, options, stdin)
+    result = _adopted([Path(path) for path in paths], settings, options, stdin)
     if changes is not None:
         _leave_out_unchanged(result, changes, options)
     if options.output_file is not None:
@@ -237,6 +273,24 @@ def _refuse_contradictions(paths: Sequence[str], options: _Options, overrides: d
             "--diff-base goes with checking files: fixes would not stop at the changed lines, and code on stdin is in"
             " no repository"
         )
+    if options.diff_base is not None and (options.write_baseline is not None or options.prune_baseline):
+        raise click.UsageError("--diff-base leaves findings out, which the baseline would then lose")
+    if options.add_ignore is not None:
+        old_code.check_reason(options.add_ignore)
+    for name, wanted in (
+        ("--write-baseline", options.write_baseline is not None),
+        ("--add-ignore", options.add_ignore is not None),
+    ):
+        if wanted and options.diff:
+            raise click.UsageError(f"{name} writes, and --diff does not")
+        if wanted and "-" in paths:
+            raise click.UsageError(f"{name} needs files and folders, not code on stdin")
+    if options.write_baseline is not None and options.add_ignore is not None:
+        raise click.UsageError("--write-baseline and --add-ignore exclude each other")
+    if options.no_baseline and (
+        options.write_baseline is not None or options.prune_baseline or overrides["baseline"] is not None
+    ):
+        raise click.UsageError("--no-baseline goes with no other option about the baseline")
     if options.show_files and options.show_settings:
         raise click.UsageError("--show-files and --show-settings exclude each other")
     if options.show_files and "-" in paths:
@@ -275,6 +329,7 @@ def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]
             f"{source}: output-format: {settings.output_format!r} cannot be written yet,"
             f" only {', '.join(FORMATS)}"
         )
+    warn_of_unknown_targets(settings)
     return settings
 
 
@@ -308,6 +363,30 @@ def _read_stdin(options: _Options) -> Source:
         return source_from_bytes(sys.stdin.buffer.read(), shown)
     except SourceError as error:
         raise UserError(str(error)) from error
+
+
+def _adopted(paths: Sequence[Path], settings: Settings, options: _Options, stdin: Source | None) -> RunResult:
+    """The run, without what the baseline has, and with what is left silenced if that is asked for."""
+    writing = options.write_baseline is not None
+    baseline = old_code.open_baseline(
+        settings, isolated=options.isolated, switched_off=options.no_baseline, writing=writing
+    )
+    result = _checked(paths, settings, options, stdin)
+    use = old_code.Use(
+        tuple(paths),
+        write=writing,
+        prune=options.prune_baseline,
+        fixes=options.mode.write,
+        only_read=stdin is not None or options.diff,
+    )
+    if baseline is not None:
+        result = old_code.with_baseline(result, baseline, settings, use)
+    if options.add_ignore is None or not old_code.add_ignores(result, options.add_ignore):
+        return result
+    again = _checked(paths, settings, replace(options, fix=False, repair=False), None)
+    if baseline is not None:
+        again = old_code.with_baseline(again, baseline, settings, replace(use, only_read=True))
+    return old_code.joined(result, again)
 
 
 def _checked(paths: Sequence[Path], settings: Settings, options: _Options, stdin: Source | None) -> RunResult:
@@ -472,8 +551,9 @@ def _print_to_stderr(result: RunResult, options: _Options, settings: Settings, s
             complain(_summary(result, options))
         else:
             complain(_report(result, options, settings, look, _for_people(settings)))
-    elif options.output_file is None and settings.output_format in FOR_PROGRAMS and options.statistics:
-        complain(text.statistics(result))
+    elif options.output_file is None and settings.output_format in FOR_PROGRAMS:
+        complain(text.statistics(result) if options.statistics else "")
+        complain("" if options.quiet else text.notes(result))
     for problem in result.problems:
         complain(text.problem(problem, look))
     for line in text.internal_errors(result.internal_errors, look):
@@ -496,9 +576,11 @@ def _fails(result: RunResult, options: _Options) -> bool:
     """Whether something is left, or in a diff, that is as severe as `--fail-on` says."""
     if options.exit_zero or options.fail_on == "never":
         return False
-    if options.diff and options.fail_on == SEVERITIES[-1]:  # any change counts, whatever it fixes
-        return bool(result.findings or result.changes)
     shown = [fixed for change in result.changes for fixed in change.fixed] if options.diff else []
+    if result.fixed_beyond_baseline is not None:
+        shown = result.fixed_beyond_baseline if options.diff else []
+    elif options.diff and options.fail_on == SEVERITIES[-1]:  # any change counts, whatever it fixes
+        return bool(result.findings or result.changes)
     severe = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1]
     return any(finding.severity.value in severe for finding in (*result.findings, *shown))
 
