@@ -73,12 +73,12 @@ def interpret(
     follows is then certain on that path, and what asks for the same switch again is known.
     """
 
-    def run(assumed: Mapping[str, bool]) -> Notes:
-        return _run(Machine(functions, Classes(classes), rules, frozenset((F32,)), files, budget, assumed))
+    def run(assumed: Mapping[str, bool], steps: int) -> Notes:
+        return _run(Machine(functions, Classes(classes), rules, frozenset((F32,)), files, steps, assumed))
 
-    notes = run({})
+    notes = run({}, budget)
     for name in notes.switches[:_MOST_SWITCHES]:
-        notes.add(run({name: True}))
+        notes.add(run({name: True}, budget // 2))
     return notes
 
 

@@ -54,8 +54,9 @@ _DEEPEST = 10
 _ROUNDS = 3
 #: How often one function is run, in different contexts.
 _MOST_RUNS = 24
-#: Expressions that are evaluated for one file.
+#: Expressions that are evaluated for one file, and from one of its entry points.
 BUDGET = 60_000
+_ENTRY_BUDGET = 20_000
 _LONGEST = 8
 
 _OPERATORS = {
@@ -129,7 +130,8 @@ class Machine:
         self.default = default
         self.notes = Notes()
         self.state = State()
-        self._budget = self._full = budget
+        self._left = budget
+        self._budget = self._granted = min(_ENTRY_BUDGET, budget)
         self._calls: list[Call] = []
         self._entry: int | None = None
         #: What the region around is where the outermost function begins.
@@ -170,9 +172,10 @@ class Machine:
         return next((r.dtypes for r in reversed(self.state.regions) if r.device == device), frozenset())
 
     def refill(self) -> None:
-        """Begin at another entry point, with as many steps as at the beginning."""
+        """Begin at another entry point, with as many steps as the first one had, as long as there are any left."""
         self._calls.clear()
-        self._budget = self._full
+        self._left -= self._granted - max(self._budget, 0)
+        self._budget = self._granted = min(_ENTRY_BUDGET, self._left)
 
     def note(
         self,
@@ -311,8 +314,6 @@ class Machine:
         call = Call(function, frame, me)
         self._calls.append(call)
         variables = self.state.variables
-        for key in [k for k in variables if k[0] == frame and k[1] == function.qualname and frame]:
-            del variables[key]
         for name, value in bound.items():
             variables[frame, function.qualname, name] = value
         if outer != frame:
@@ -324,6 +325,9 @@ class Machine:
         finally:
             self._calls.pop()
         ends = [*call.returned, (NONE, self.state)] if is_alive else call.returned
+        if frame and not _defines(function):  # nobody asks for its variables any more
+            for _, state in ends:
+                state.variables = {k: v for k, v in state.variables.items() if k[0] != frame}
         if call.yielded:
             after = joined(state for _, state in ends)
             self.state = after if after is not None else self.state
@@ -402,7 +406,7 @@ class Machine:
             self._do(stmt)
         elif isinstance(stmt, ir.Return):
             value = NONE if stmt.value is None else self.value(stmt.value)
-            self.call.returned.append((value, self.state.copy()))
+            self.call.returned.append((value, self.state))
             return False
         elif isinstance(stmt, ir.If):
             return self._if(stmt)
@@ -419,7 +423,7 @@ class Machine:
             return False
         elif isinstance(stmt, ir.Jump):
             if self.call.loops:
-                self.call.loops[-1][stmt.kind == "continue"].append(self.state.copy())
+                self.call.loops[-1][stmt.kind == "continue"].append(self.state)
             return False
         elif isinstance(stmt, ir.Assert):
             self.value(stmt.test)
@@ -1352,6 +1356,11 @@ def _lowers(expr: ir.Expr) -> bool:
     if isinstance(expr, ir.Call):
         return last(expr.func) in ("half", "bfloat16")
     return isinstance(expr, (ir.Name, ir.Attr)) and any(known.dtype_named(n) in LOW for n in names(expr))
+
+
+def _defines(function: ir.Function) -> bool:
+    """Whether there are functions inside a function."""
+    return any(isinstance(stmt, ir.Define) for stmt in walk.statements(function.body))
 
 
 def is_put_off(thing: Object) -> bool:

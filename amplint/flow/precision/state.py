@@ -57,12 +57,15 @@ class State:
 
 
 def joined(states: Iterable[State]) -> State | None:
-    """What holds after any of several paths; None where there is none."""
+    """What holds after any of several paths; None where there is none, and the one itself where there is one."""
     found: State | None = None
+    is_own = False
     for state in states:
         if found is None:
-            found = state.copy()
+            found = state
             continue
+        if not is_own:
+            found, is_own = found.copy(), True
         for key, value in state.variables.items():
             known = found.variables.get(key)
             found.variables[key] = value if known is None or known is value else join(known, value)
