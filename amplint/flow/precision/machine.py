@@ -1202,7 +1202,7 @@ class Machine:
         site: int,
     ) -> Value | None:
         """The region that a generator of `contextlib.contextmanager` enters around its yield."""
-        if any(call.function is function for call in self._calls):
+        if any(call.function is function for call in self._calls) or len(self._calls) > _DEEPEST:
             return None
         bound = self._bound(function, func.me, args, keywords)
         frame = (*self.frame, site)
