@@ -290,7 +290,10 @@ def test_modules(use: str, h: str, s: str, table: str) -> None:
 
 
 def test_a_module_that_nobody_makes_may_have_been_cast() -> None:
-    check(MODEL.format(h="bfloat16 or float16, perhaps another", s="unknown", table="unknown"))
+    shrink = "def shrink(block: Block):\n    return block.half()\n"
+    own = "    def shrink(self):\n        return self.half()\n\n    def forward"
+    text = MODEL.format(h="bfloat16 or float16, perhaps another", s="unknown", table="unknown")
+    check(text.replace("    def forward", own) + shrink)
 
 
 def test_a_part_of_a_module() -> None:

@@ -14,7 +14,7 @@ from amplint.flow.precision.lattice import ANY, F32
 from amplint.flow.precision.machine import BUDGET, Files, Machine, OutOfSteps
 from amplint.flow.precision.notes import Notes
 from amplint.flow.precision.operators import CUDA, Ambient, Rules
-from amplint.flow.precision.state import Object
+from amplint.flow.precision.state import Object, State
 from amplint.flow.precision.values import Ref, Value
 from amplint.model import ir
 from amplint.model.units import is_elsewhere
@@ -79,6 +79,7 @@ def interpret(
     notes = run({}, budget)
     for name in notes.switches[:_MOST_SWITCHES]:
         notes.add(run({name: True}, budget // 2))
+    notes.settle()
     return notes
 
 
@@ -89,12 +90,12 @@ def _run(machine: Machine) -> Notes:
         machine.notes.gave_up += 1
     after = machine.state.copy()
     for name in _entries(machine.functions):
-        if name in machine.notes.entered:
+        if name in machine.notes.entered or not machine.relevance.makes_low(name):
             continue
         machine.state = after.copy()
         machine.refill()
         try:
-            _enter(machine, machine.functions[name])
+            _enter(machine, machine.functions[name], after)
         except OutOfSteps:
             machine.notes.gave_up += 1
     return machine.notes
@@ -120,8 +121,8 @@ def _drives(function: ir.Function) -> bool:
     )
 
 
-def _enter(machine: Machine, function: ir.Function) -> None:
-    """Run a function of which nobody knows how it is called."""
+def _enter(machine: Machine, function: ir.Function, base: State) -> None:
+    """Run a function of which nobody knows how it is called; `base` keeps the object that its method is called on."""
     is_free = _drives(function) or any(
         known.is_autocast(n)
         for d in function.decorators
@@ -132,6 +133,7 @@ def _enter(machine: Machine, function: ir.Function) -> None:
     skip = 0
     if function.owner is not None and function.owner in machine.classes.by_name and not function.is_static:
         me = _instance(machine, function.owner, function.site)
+        base.heap.update(machine.state.heap)
         skip = 1
         if function.qualname.endswith(".__init__"):
             return

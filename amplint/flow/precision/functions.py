@@ -167,10 +167,7 @@ def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value],
         return Number() if isinstance(element, (Py, Number)) else TOP
     added = join_all(found)
     assert isinstance(added, Tensor)
-    dtypes = added.dtypes
-    over = iterated(machine, args[0])
-    if not isinstance(over, Sequence_) or len(over.items) > 1:
-        dtypes = pairs(dtypes, dtypes, added.is_scalar, added.is_scalar)
+    dtypes = added.dtypes  # elements of a list of unknown length are alike
     if isinstance(over, Sequence_):
         several = [t for item in over.items for t in tensors_in(item)]
         dtypes, shape = several[0].dtypes, several[0].is_scalar

@@ -16,6 +16,7 @@ from amplint.flow.precision.functions import iterated
 from amplint.flow.precision.lattice import ANY, BOOL, F32, LOW, UNKNOWN, Dtypes, is_possible
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
+from amplint.flow.precision.relevance import Relevance
 from amplint.flow.precision.state import Object, State, joined
 from amplint.flow.precision.values import (
     NONE,
@@ -126,6 +127,7 @@ class Machine:
         self.assumed = dict(assumed or {})
         self.functions = functions
         self.classes = classes
+        self.relevance = Relevance(functions, classes)
         self.rules = rules
         self.default = default
         self.notes = Notes()
@@ -137,6 +139,7 @@ class Machine:
         #: What the region around is where the outermost function begins.
         self.around: Ambient = Ambient()
         self._memo: dict[Any, Value] = {}
+        self._nests: dict[str, bool] = {}
         #: Module code of other files that was run for its constants.
         self._loaded: set[str] = set()
 
@@ -176,6 +179,9 @@ class Machine:
         self._calls.clear()
         self._left -= self._granted - max(self._budget, 0)
         self._budget = self._granted = min(_ENTRY_BUDGET, self._left)
+
+    def _saw(self, site: int, value: Value) -> None:
+        self.notes.saw(site, value, self.ambient, self.call.function.qualname)
 
     def note(
         self,
@@ -227,10 +233,14 @@ class Machine:
         function = self.functions.get(qualname)
         if function is None:
             return TOP
+        if not self._may_show(qualname, me, args, keywords):
+            self.notes.passed_over.add(qualname)
+            return TOP
         count = self.notes.entered.get(qualname, 0)
         active = sum(call.function.qualname == qualname for call in self._calls)
         if len(self._calls) > _DEEPEST or count > _MOST_RUNS or active > 1:
             self.notes.gave_up += 1
+            self.notes.passed_over.add(qualname)
             return TOP
         key = self._memo_key(qualname, me, args, keywords)
         if key is not None and key in self._memo:
@@ -239,6 +249,19 @@ class Machine:
         if key is not None and not any(True for _ in _refs(found)):
             self._memo[key] = found
         return found
+
+    def _may_show(
+        self, qualname: str, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> bool:
+        """Whether running a function can show anything: it may see low precision, make it, or make what has it."""
+        if not self._calls or self._matters(args, keywords) or qualname.endswith("__init__"):
+            return True
+        if self.relevance.makes_low(qualname) or self.relevance.builds(qualname):
+            return True
+        if not isinstance(me, Ref):
+            return False
+        thing = self.state.heap.get(me.key)
+        return self.is_module(me) or thing is None or any(_may_be_low(value) for _, value in thing.fields)
 
     def _memo_key(
         self, qualname: str, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
@@ -325,7 +348,7 @@ class Machine:
         finally:
             self._calls.pop()
         ends = [*call.returned, (NONE, self.state)] if is_alive else call.returned
-        if frame and not _defines(function):  # nobody asks for its variables any more
+        if frame and not self._defines(function):  # nobody asks for its variables any more
             for _, state in ends:
                 state.variables = {k: v for k, v in state.variables.items() if k[0] != frame}
         if call.yielded:
@@ -338,6 +361,14 @@ class Machine:
         assert after is not None
         self.state = after
         return join_all(value for value, _ in ends)
+
+    def _defines(self, function: ir.Function) -> bool:
+        """Whether there are functions inside a function."""
+        found = self._nests.get(function.qualname)
+        if found is None:
+            found = any(isinstance(stmt, ir.Define) for stmt in walk.statements(function.body))
+            self._nests[function.qualname] = found
+        return found
 
     def _bound(
         self, function: ir.Function, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
@@ -598,7 +629,7 @@ class Machine:
         if isinstance(target, ir.Name):
             self.state.variables[self._variable(target)] = value
             if not quietly:
-                self.notes.saw(target.site, value, self.ambient)
+                self._saw(target.site, value)
         elif isinstance(target, ir.Attr):
             owner = self.value(target.value)
             self._set_attribute(target, owner, value)
@@ -735,7 +766,7 @@ class Machine:
         if found is None:
             found = self._named(expr)
         if isinstance(found, (Tensor, Region, Either)) and is_own(expr.site):
-            self.notes.saw(expr.site, found, self.ambient)
+            self._saw(expr.site, found)
         return found
 
     def _from_outside(self, expr: ir.Name) -> Value | None:
@@ -795,7 +826,7 @@ class Machine:
         owner = self.value(expr.value)
         found = self.attribute(owner, expr.attr, expr)
         if isinstance(found, Tensor) and is_own(expr.site):
-            self.notes.saw(expr.site, found, self.ambient)
+            self._saw(expr.site, found)
         return found
 
     def attribute(self, owner: Value, name: str, expr: ir.Attr) -> Value:
@@ -1358,9 +1389,10 @@ def _lowers(expr: ir.Expr) -> bool:
     return isinstance(expr, (ir.Name, ir.Attr)) and any(known.dtype_named(n) in LOW for n in names(expr))
 
 
-def _defines(function: ir.Function) -> bool:
-    """Whether there are functions inside a function."""
-    return any(isinstance(stmt, ir.Define) for stmt in walk.statements(function.body))
+def _may_be_low(value: Value) -> bool:
+    if isinstance(value, Dtype):
+        return True
+    return isinstance(value, Ref) or any(is_possible(t.dtypes) for t in tensors_in(value))
 
 
 def is_put_off(thing: Object) -> bool:

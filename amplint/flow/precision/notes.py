@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amplint.flow.precision.operators import Ambient
-from amplint.flow.precision.values import Tensor, Value, join
+from amplint.flow.precision.values import TOP, Tensor, Value, join
 
 #: Different ways in which one operator ran that are kept.
 _MOST_WAYS = 12
@@ -55,6 +55,10 @@ class Notes:
     by_site: dict[int, list[Applied]] = field(default_factory=dict)
     #: Site of a name or attribute -> what it stood for, and what autocast did there.
     names: dict[int, tuple[Value, Ambient]] = field(default_factory=dict)
+    #: The functions that these names stand in.
+    homes: dict[int, str] = field(default_factory=dict)
+    #: Functions that were not looked into at one call or another, since nothing could be seen there, or too much.
+    passed_over: set[str] = field(default_factory=set)
     #: Functions that were entered, and how often.
     entered: dict[str, int] = field(default_factory=dict)
     #: Tests that decide whether something becomes low precision, as written, in the order in which they were met.
@@ -76,10 +80,17 @@ class Notes:
             self.by_site[site] = [*new, *known][:_MOST_WAYS]
         self.gave_up += other.gave_up
 
-    def saw(self, site: int, value: Value, ambient: Ambient) -> None:
+    def saw(self, site: int, value: Value, ambient: Ambient, function: str) -> None:
         """Keep what a name stood for."""
+        self.homes[site] = function
         known = self.names.get(site)
         self.names[site] = (value if known is None else join(known[0], value), ambient)
+
+    def settle(self) -> None:
+        """What names stand for in functions that were passed over may be something else as well."""
+        for site, (value, ambient) in self.names.items():
+            if self.homes[site] in self.passed_over:
+                self.names[site] = (join(value, TOP), ambient)
 
     @property
     def applied(self) -> Iterator[Applied]:

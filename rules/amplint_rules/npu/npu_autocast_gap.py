@@ -31,20 +31,29 @@ def check(ctx: Context) -> Iterable[Report]:
 
 
 def _suspects(ctx: Context) -> Iterator[Suspect]:
-    notes = evidence.notes(ctx, NPU)
     # the project supports this release of torch and those after it
     newest = max(ctx.settings.torch, RMS_NORM_LISTED)
+    if not any(_differs(applied, newest) for applied in evidence.notes(ctx).applied):
+        return
+    notes = evidence.notes(ctx, NPU)
     on_cuda = Rules(CUDA, newest)
     for applied in notes.applied:
-        if applied.op not in operators() or applied.ambient.enabled is not True:
+        if not _differs(applied, newest):
             continue
         listed = category(CUDA, applied.op, newest)
-        if listed == category(NPU, applied.op, newest):
-            continue
         if listed == "fp32":
             yield from _not_lifted(ctx, notes, applied, on_cuda)
         elif listed in ("promote", "lower"):
             yield from _not_made_alike(applied, listed)
+
+
+def _differs(applied: Applied, newest: tuple[int, int]) -> bool:
+    """Whether an operator runs in a region, and is in other lists on NPU than on CUDA."""
+    return (
+        applied.op in operators()
+        and applied.ambient.enabled is True
+        and category(CUDA, applied.op, newest) != category(NPU, applied.op, newest)
+    )
 
 
 def _not_lifted(ctx: Context, notes: Notes, applied: Applied, on_cuda: Rules) -> Iterator[Suspect]:
