@@ -5,6 +5,7 @@ Beside the rules rather than in them, because the gate asks before LibCST is loa
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from amplint import facts
@@ -15,20 +16,20 @@ from amplint.gate import Outline
 CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as", "cuda", "npu", "xpu")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 #: Words without one of which a file makes nothing low precision.
-LOW_PRECISION_WORDS = ("autocast", "half", "float16", "bf16", "fp16", "precision", "HalfTensor")
+LOW_PRECISION_WORDS = (
+    "autocast",
+    "half",
+    "float16",
+    "precision",
+    "HalfTensor",
+    "16-",
+    "custom_fwd",
+    "BFloat16Tensor",
+)
 #: Identifiers and short strings by which a file makes something low precision.
 _LOW = frozenset(
     (
-        *(
-            "half",
-            "bfloat16",
-            "float16",
-            "fp16",
-            "bf16",
-            "HalfTensor",
-            "BFloat16Tensor",
-            "torch.cuda.HalfTensor",
-        ),
+        *("bfloat16", "float16", "HalfTensor", "BFloat16Tensor", "torch.cuda.HalfTensor"),
         *("autocast", "custom_fwd", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
     )
 )
@@ -46,11 +47,15 @@ _NPU_GAPS = frozenset(
         *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
     )
 )
+#: `x.half()`, `torch.half`, `from torch import half`, `getattr(torch, "half")`; not every name or key so called.
+_HALF = re.compile(r"""\.\s*half\b|import\b[^\n]*\bhalf\b|getattr[^\n]*["']half["']""")
 
 
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
-    return not outline.names.isdisjoint(_LOW)
+    return not outline.names.isdisjoint(_LOW) or (
+        "half" in outline.names and bool(_HALF.search(outline.text))
+    )
 
 
 def low_precision_softmax(outline: Outline) -> bool:

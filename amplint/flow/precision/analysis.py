@@ -14,6 +14,7 @@ from amplint.flow.precision.lattice import ANY, F32
 from amplint.flow.precision.machine import BUDGET, Files, Machine, OutOfSteps
 from amplint.flow.precision.notes import Notes
 from amplint.flow.precision.operators import CUDA, Ambient, Rules
+from amplint.flow.precision.relevance import Relevance
 from amplint.flow.precision.state import Object, State
 from amplint.flow.precision.values import Ref, Value
 from amplint.model import ir
@@ -73,8 +74,11 @@ def interpret(
     follows is then certain on that path, and what asks for the same switch again is known.
     """
 
+    relevance = Relevance(functions, Classes(classes))
+
     def run(assumed: Mapping[str, bool], steps: int) -> Notes:
-        return _run(Machine(functions, Classes(classes), rules, frozenset((F32,)), files, steps, assumed))
+        default = frozenset((F32,))
+        return _run(Machine(functions, Classes(classes), rules, default, files, steps, assumed, relevance))
 
     notes = run({}, budget)
     for name in notes.switches[:_MOST_SWITCHES]:

@@ -56,8 +56,8 @@ _ROUNDS = 3
 #: How often one function is run, in different contexts.
 _MOST_RUNS = 24
 #: Expressions that are evaluated for one file, and from one of its entry points.
-BUDGET = 60_000
-_ENTRY_BUDGET = 20_000
+BUDGET = 24_000
+_ENTRY_BUDGET = 12_000
 _LONGEST = 8
 
 _OPERATORS = {
@@ -121,13 +121,14 @@ class Machine:
         files: Files | None = None,
         budget: int = BUDGET,
         assumed: Mapping[str, bool] | None = None,
+        relevance: Relevance | None = None,
     ) -> None:
         self._files = files
         #: Tests of switches (`args.fp16`), as written, that are taken to hold or not.
         self.assumed = dict(assumed or {})
         self.functions = functions
         self.classes = classes
-        self.relevance = Relevance(functions, classes)
+        self.relevance = relevance if relevance is not None else Relevance(functions, classes)
         self.rules = rules
         self.default = default
         self.notes = Notes()

@@ -7,7 +7,6 @@ import libcst as cst
 from amplint.flow import conditions as c
 from amplint.flow.classes import Classes
 from amplint.flow.precision.notes import Notes
-from amplint.flow.precision.operators import CUDA, NPU
 from amplint.flow.spans import Event
 from amplint.rule import Context
 from amplint_rules.precision import evidence
@@ -19,8 +18,8 @@ COMPUTES = ("forward", "generate", "encode", "decode", "encode_text", "encode_im
 
 
 def seen(ctx: Context) -> Notes:
-    """What was seen of the file for the backend that it is for; what NPU computes counts regions of CUDA, too."""
-    return evidence.notes(ctx, NPU if "npu" in ctx.model.source.text else CUDA)
+    """What was seen of the file; regions for NPU count as regions for CUDA there."""
+    return evidence.notes(ctx)
 
 
 def entered(ctx: Context, event: Event) -> list[tuple[cst.CSTNode, str]]:
