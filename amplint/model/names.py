@@ -582,7 +582,12 @@ def literal_value(node: cst.BaseExpression) -> str | bytes | int | float | compl
         node, (cst.SimpleString, cst.ConcatenatedString, cst.Integer, cst.Float, cst.Imaginary)
     ):
         return None
+    text = node.value if isinstance(node, (cst.SimpleString, cst.Integer)) else ""
+    if text[:1] in ("'", '"') and text[:3] not in ("'''", '"""') and "\\" not in text:
+        return text[1:-1]  # the usual kind, without the parser
     try:
+        if text.isdecimal() and (text == "0" or text[0] != "0"):
+            return int(text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes such as \\d
             value: str | bytes | int | float | complex | None = node.evaluated_value

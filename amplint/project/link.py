@@ -33,7 +33,7 @@ class ModuleIndex:
 
 
 #: Models of other files that are kept at most, by one process.
-_MOST_MODELS = 16
+_MOST_MODELS = 32
 #: Re-exports that are followed from one module to the next.
 _LONGEST_CHAIN = 5
 

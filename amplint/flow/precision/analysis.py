@@ -106,15 +106,16 @@ def _run(machine: Machine) -> Notes:
 
 
 def _entries(functions: Mapping[str, ir.Function]) -> Iterator[str]:
-    """The functions of the file itself, those first that drive others."""
+    """The functions of the file itself, those first that nobody calls, and of these those that drive others."""
     own = [name for name in functions if name and not is_elsewhere(name)]
-    called = {
-        last(expr.func)
-        for function in functions.values()
-        for expr in walk.expressions(function.body)
-        if isinstance(expr, ir.Call)
-    }
-    yield from sorted(own, key=lambda name: (name.rpartition(".")[2] in called, not _drives(functions[name])))
+    called: set[str] = set()
+    drives: set[str] = set()
+    for name in ("", *own):
+        words = {last(e.func) for e in walk.expressions(functions[name].body) if isinstance(e, ir.Call)}
+        called |= words
+        if not words.isdisjoint(_DRIVES):
+            drives.add(name)
+    yield from sorted(own, key=lambda name: (name.rpartition(".")[2] in called, name not in drives))
 
 
 def _drives(function: ir.Function) -> bool:
