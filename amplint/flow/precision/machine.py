@@ -1150,11 +1150,13 @@ class Machine:
         if isinstance(func, Ref):
             return self.call_object(func, args, keywords, expr)
         if isinstance(func, Lib):
-            found = self.elsewhere(func.name)
-            if isinstance(found, Function) and self._matters(args, keywords):
-                return self._call_function(found, args, keywords, expr)
-            if isinstance(found, Class):
-                return self._later(found, args, keywords, expr)
+            matters = self._matters(args, keywords)
+            if matters or func.name.rpartition(".")[2][:1].isupper():
+                found = self.elsewhere(func.name)
+                if isinstance(found, Function) and matters:
+                    return self._call_function(found, args, keywords, expr)
+                if isinstance(found, Class):
+                    return self._later(found, args, keywords, expr)
             return library.call(self, func.name, args, keywords, expr)
         if isinstance(func, Dtype) and names(expr.func) == ("builtins.float",):
             return library.call(self, "builtins.float", args, keywords, expr)
@@ -1175,7 +1177,7 @@ class Machine:
 
     def _matters(self, args: Sequence[Value], keywords: Mapping[str, Value]) -> bool:
         """Whether what is called may see low precision: in a region, or by what it is given."""
-        if self.ambient.enabled is not False:
+        if self.ambient.enabled:
             return True
         given = (*args, *keywords.values())
         return any(is_possible(t.dtypes) for v in given for t in tensors_in(v)) or any(
