@@ -160,9 +160,8 @@ def execute(program: Program, device: str) -> list[tuple[int, int, Any]]:
         return value
 
     tree = ast.fix_missing_locations(_Watched().visit(ast.parse(program.text)))
-    with on(device):
-        with suppress(Exception):
-            exec(compile(tree, "program", "exec"), {"_look": look, "__name__": "program"})
+    with on(device), suppress(Exception):
+        exec(compile(tree, "program", "exec"), {"_look": look, "__name__": "program"})
     return seen
 
 
