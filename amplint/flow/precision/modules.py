@@ -78,7 +78,7 @@ def call_module(
     if row is None:
         return _output(machine, expr, args, thing)
     op, has_own = row
-    rest = {**{k: v for k, v in thing.fields if k in ("reduction", "approximate", "eps")}, **keywords}
+    rest = {**{k: v for k, v in thing.fields if k in ("reduction", "approximate", "eps", "mode")}, **keywords}
     operands = [*args]
     if (has_own and op in ("linear", "prelu", "bilinear")) or op.startswith("conv"):
         operands = [
