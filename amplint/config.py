@@ -55,6 +55,9 @@ OUTPUT_FORMATS = (
 #: The minimum torch when the project names none: the first one in which `torch.accelerator` is complete.
 DEFAULT_TORCH = (2, 7)
 
+#: The name of the baseline, in the folder of the configuration or else the working directory.
+BASELINE = "amplint-baseline.json"
+
 #: Where a value comes from when nobody set it.
 DEFAULT_SOURCE = "default"
 
@@ -100,6 +103,8 @@ class Settings:
     output_format: str = "text"
     #: Absolute; None is the default place.
     cache_dir: Path | None = None
+    #: Absolute; None is the default place, where there need not be one.
+    baseline: Path | None = None
     #: (the project's dotted name, the dotted name that it stands for).
     aliases: tuple[tuple[str, str], ...] = ()
     #: (rule name, its (option, value) pairs); lists are tuples, tables are tuples of pairs.
@@ -124,6 +129,10 @@ class Settings:
         if self.style == "auto":
             return "shim" if self.torch < DEFAULT_TORCH or self.soc == "910A" else "torch"
         return self.style
+
+    def baseline_file(self, cwd: Path) -> Path:
+        """Where the baseline of a run in `cwd` is; there need not be one."""
+        return self.baseline or (self.root or cwd) / BASELINE
 
     def options(self, rule: str) -> dict[str, object]:
         """Options of the rule of this name, as set in `[tool.amplint.rules.<rule>]`."""
@@ -269,7 +278,7 @@ def _merge_setting(
         value = [part for part in map(str.strip, value.split(",")) if part]
     result: Any = read(value, where)
     name = _field_name(key)
-    if key == "cache-dir":
+    if read is _path:
         result = Path(os.path.abspath(folder / os.path.expanduser(result)))
     elif key.startswith("extend-"):
         result = tuple(dict.fromkeys((*merged.values.get(name, ()), *result)))
@@ -411,6 +420,7 @@ _READERS: dict[str, Callable[[object, str], Any]] = {
     "preview": _flag,
     "output-format": _choice(*OUTPUT_FORMATS),
     "cache-dir": _path,
+    "baseline": _path,
     "aliases": _aliases,
     "rules": _rule_options,
 }

@@ -41,7 +41,6 @@ from amplint.syntax.syntax_error import SyntaxProblem
 SYNTAX_ERROR = "AMP900"
 #: Where the runtime shim lives when the project has not vendored it.
 SHIM = "amplint.runtime"
-_DOCUMENTATION = "https://amplint.readthedocs.io/rules/{name}"
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ def syntax_finding(
         start=place,
         end=place,
         no_fix_reason="only the author knows what was meant",
-        url=_DOCUMENTATION.format(name=rule.name),
+        url=rule.url,
     )
     return FileResult(fingerprinted([finding], _lines(source)))
 
@@ -196,7 +195,7 @@ class _Check:
             trace=notes,
             fix=fix,
             no_fix_reason=reason,
-            url=_DOCUMENTATION.format(name=rule.name),
+            url=rule.url,
         )
 
     def _fix(self, rule: Rule, report: Report) -> tuple[Fix | None, str | None]:

@@ -38,6 +38,7 @@ class Outline:
 
     def __init__(self, tree: ast.Module, text: str) -> None:
         self._tree = tree
+        self.text = text
         #: A `with` statement has an `and` as one of its items.
         self.has_with_and = False
         #: Methods whose call is a statement of its own: `float` for `x.float()`.

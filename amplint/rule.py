@@ -83,3 +83,8 @@ class Rule:
     #: Runs after all others, because it is about what they did.
     about_run: bool = False
     module: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where its page is on the web."""
+        return f"https://amplint.readthedocs.io/rules/{self.name}"

@@ -30,6 +30,7 @@ from amplint.work import (
 if TYPE_CHECKING:
     from amplint.cache import Cache, Entry
     from amplint.flow.explain import Explanation
+    from amplint.flow.precision.listing import RegionListing
     from amplint.project.link import Project
 
 __all__ = ["FileChange", "FixMode", "RunResult", "run", "run_text"]
@@ -46,6 +47,8 @@ class FileChange:
     source: Source
     new_text: str
     fixed: tuple[Finding, ...]
+    #: All findings before.
+    before: tuple[Finding, ...] = ()
 
 
 @dataclass(slots=True)
@@ -63,6 +66,14 @@ class RunResult:
     sources: dict[str, Source] = field(default_factory=dict)
     #: Files looked at.
     files: int = 0
+    #: Their names.
+    names: list[str] = field(default_factory=list)
+    #: How many findings are not among `findings` because the baseline has them.
+    in_baseline: int = 0
+    #: What of the fixed findings the baseline does not have; None without a baseline.
+    fixed_beyond_baseline: list[Finding] | None = None
+    #: What else the summary says, in lines.
+    notes: list[str] = field(default_factory=list)
     #: Counters of the analyses (functions analysed, given up, ...).
     statistics: dict[str, int] = field(default_factory=dict)
 
@@ -118,7 +129,7 @@ def run_text(
 def explain_flow(
     path: Path, row: int, paths: Sequence[Path], settings: Settings, *, cwd: Path
 ) -> Explanation:
-    """What the analysis of the GradScaler protocol believes at a row of a file.
+    """What the analyses of the GradScaler protocol and of dtypes believe at a row of a file.
 
     The files of `paths` are what the file's imports may mean. Raises `SourceError` when it cannot be read or parsed.
     """
@@ -131,6 +142,25 @@ def explain_flow(
     job = _Job(settings, rules, NO_FIX, 1, None)
     project = job.link([_File(file, display_name(file, cwd)) for file in found.names], cwd)
     return Checker(settings, rules, project).explain_flow(source, row)
+
+
+def operators_in_regions(
+    path: Path, settings: Settings, *, cwd: Path, within: Sequence[Path] = ()
+) -> tuple[RegionListing, ...]:
+    """The operators that run in the autocast regions of a file, with their dtypes on CUDA and NPU.
+
+    The files of `within` are what the file's imports may mean, besides those beside it. Raises `SourceError` when it
+    cannot be read or parsed.
+    """
+    from amplint.discover import discover, display_name
+
+    name = display_name(path, cwd)
+    source = read_source(path, name)
+    found = discover([*within, path], settings, cwd)
+    rules = select_rules(settings)
+    job = _Job(settings, rules, NO_FIX, 1, None)
+    project = job.link([_File(file, display_name(file, cwd)) for file in found.names], cwd)
+    return Checker(settings, rules, project).operators_in_regions(source)
 
 
 def _run_one(source: Source, settings: Settings, rules: Sequence[Rule], fix: FixMode) -> RunResult:
@@ -189,6 +219,7 @@ class _Job:
     ) -> None:
         """All phases; names of files are relative to `base`."""
         self.result.files = len(files)
+        self.result.names = [file.name for file in files]
         project = self.link(files, base)
         todo = []
         done = 0
@@ -392,7 +423,7 @@ class _Job:
             self._remember(file, outcome)
             self._keep(outcome)
             return
-        change = FileChange(before.source, outcome.source.text, tuple(outcome.fixed))
+        change = FileChange(before.source, outcome.source.text, tuple(outcome.fixed), tuple(before.findings))
         if self._write(change):
             self.result.changes.append(change)
             self._keep(outcome)
@@ -479,7 +510,7 @@ def _open_cache(settings: Settings, rules: Sequence[Rule], base: Path) -> Cache:
 
     versions = [version(package) for package in ("amplint", "libcst")]
     python = ".".join(map(str, sys.version_info[:2]))
-    matters = replace(settings, output_format="text", cache_dir=None, sources=())
+    matters = replace(settings, output_format="text", cache_dir=None, baseline=None, sources=())
     parts = [*versions, python, str(base), repr(matters), *(repr(rule) for rule in rules)]
     return Cache(cache_path(cache_folder(settings, base), parts))
 

@@ -238,6 +238,41 @@ def write_atomic(source: Source, new_text: str) -> None:
     _sync_folder(target.parent)
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file of amplint's own: either all of it, or nothing; what was there before is replaced.
+
+    Links are followed and the mode of an existing file is kept. What is no regular file, such as /dev/stdout, cannot
+    be replaced and is written to. SourceError when the file cannot be written.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                with open(path, "wb") as file:
+                    file.write(data)
+                return
+        target = Path(os.path.realpath(path))
+        status = _status(target)
+        if status is not None and not os.access(target, os.W_OK):
+            raise SourceError(str(path), "cannot be written: it is read-only")
+        temporary = _temporary_name(target)
+        try:
+            _write_temporary(temporary, data, status)
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except (OSError, ValueError) as error:
+        raise SourceError(str(path), f"cannot be written: {_reason(error)}") from error
+
+
+def _status(target: Path) -> os.stat_result | None:
+    try:
+        return os.stat(target)
+    except FileNotFoundError:
+        return None
+
+
 def _unchanged(source: Source, target: Path) -> os.stat_result:
     """Status of the file on disk; FileChanged unless it still holds the bytes that were read."""
     try:
@@ -255,18 +290,20 @@ def _temporary_name(target: Path) -> Path:
     return target.with_name(f".amplint-{os.getpid()}-{os.urandom(6).hex()}.tmp")
 
 
-def _write_temporary(path: Path, data: bytes, status: os.stat_result) -> None:
+def _write_temporary(path: Path, data: bytes, status: os.stat_result | None) -> None:
+    """Write a new file, with the owner and mode of the one that it is to replace if there is one."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = os.open(path, flags, 0o666 if status is None else 0o600)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        if hasattr(os, "fchown"):
+        if status is not None and hasattr(os, "fchown"):
             for owner, group in ((-1, status.st_gid), (status.st_uid, -1)):
                 with suppress(PermissionError):
                     os.fchown(descriptor, owner, group)
-        os.chmod(path, stat.S_IMODE(status.st_mode))
+        if status is not None:
+            os.chmod(path, stat.S_IMODE(status.st_mode))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from amplint.source import Source, SourceError, read_source
 
 if TYPE_CHECKING:
     from amplint.flow.explain import Explanation
+    from amplint.flow.precision.listing import RegionListing
     from amplint.model.module import ModuleModel
     from amplint.project.link import Project
     from amplint.syntax.syntax_error import SyntaxProblem
@@ -187,14 +188,27 @@ class Checker:
         )
 
     def explain_flow(self, source: Source, row: int) -> Explanation:
-        """What the analysis of the GradScaler protocol believes at a row; `SourceError` if it cannot be parsed."""
+        """What the analyses believe at a row; `SourceError` if the file cannot be parsed."""
         from amplint.flow.explain import explain
+        from amplint.flow.precision.explain import line
         from amplint.syntax.syntax_error import SyntaxProblem
 
         model = self.model(source)
         if isinstance(model, SyntaxProblem):
             raise SourceError(source.filename, f"cannot be parsed: {model.message}", model.position)
-        return explain(model, row, self._project)
+        return replace(
+            explain(model, row, self._project), line=line(model, row, self._project, self._settings.torch)
+        )
+
+    def operators_in_regions(self, source: Source) -> tuple[RegionListing, ...]:
+        """What runs in the autocast regions of a file; `SourceError` if it cannot be parsed."""
+        from amplint.flow.precision.listing import operators_in_regions
+        from amplint.syntax.syntax_error import SyntaxProblem
+
+        model = self.model(source)
+        if isinstance(model, SyntaxProblem):
+            raise SourceError(source.filename, f"cannot be parsed: {model.message}", model.position)
+        return operators_in_regions(model, self._project, self._settings.torch)
 
     def _other(self, source: Source) -> ModuleModel | None:
         """The model of a file that the one at hand uses."""

@@ -99,6 +99,7 @@ def test_every_setting_is_read_from_amplint_toml(project: Path) -> None:
         preview = true
         output-format = "sarif"
         cache-dir = ".cache"
+        baseline = "known.json"
         [per-file-ignores]
         "tests/*" = ["AMP2", "AMP3"]
         [severity]
@@ -131,6 +132,7 @@ def test_every_setting_is_read_from_amplint_toml(project: Path) -> None:
         preview=True,
         output_format="sarif",
         cache_dir=project / ".cache",
+        baseline=project / "known.json",
         aliases=(("mycorp.amp.autocast", "torch.cuda.amp.autocast"),),
         rule_options=(("eps-underflow", (("names", ("eps",)), ("minimum", 1e-7))),),
         root=project,

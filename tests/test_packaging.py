@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,7 @@ def test_the_readme_lists_every_rule_and_no_other():
         "CONTRIBUTING.md",
         "CHANGELOG.md",
         "docs/configuration.md",
+        "docs/ci.md",
         "docs/json.md",
         "docs/performance.md",
     ],
@@ -162,6 +164,28 @@ def test_a_port_in_the_readme_is_what_amplint_writes(style, number):
     before = "".join(line[1:] + "\n" for line in lines if line[0] != "+")
     after = "".join(line[1:] + "\n" for line in lines if line[0] != "-")
     assert fix_source(before, style=style) == after
+
+
+CI_COMMANDS = re.findall(
+    r"^ +(?:- )?(?:run: )?amplint (check .+)$", (ROOT / "docs/ci.md").read_text("utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("command", CI_COMMANDS)
+def test_a_command_of_the_ci_recipes_runs(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(blocks("python")[0])
+    git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org"]
+    for step in (["init"], ["add", "--all"], ["commit", "--message", "one"]):
+        subprocess.run([*git, *step], check=True, capture_output=True)
+    arguments = [re.sub(r".*\$.*", "HEAD", word) for word in shlex.split(command.partition(">>")[0])]
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--isolated", "--no-cache"])
+    assert end.value.code in (None, 0), capsys.readouterr().err
+
+
+def test_the_ci_recipes_have_commands():
+    assert len(CI_COMMANDS) == 5
 
 
 def test_ci_runs_the_commands_of_the_readme():

@@ -18,6 +18,7 @@ _COMMANDS = {
     "check": "amplint.cli.check:check",
     "fix": "amplint.cli.check:fix",
     "rule": "amplint.cli.rule:rule",
+    "ops": "amplint.cli.ops:ops",
     "config": "amplint.cli.config:config",
     "shim": "amplint.cli.shim:shim",
     "run": "amplint.cli.run:run",

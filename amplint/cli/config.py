@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from amplint.cli import UserError, emit
+from amplint.cli.aliases import warn_of_unknown_targets
 from amplint.config import ConfigError, Settings, load_settings
 
 
@@ -33,6 +34,7 @@ def config(path: str, isolated: bool, config_file: str | None, output_format: st
         settings = load_settings(Path(path), isolated=isolated, config_file=file)
     except ConfigError as error:
         raise UserError(str(error)) from error
+    warn_of_unknown_targets(settings)
     print_settings(settings, output_format)
 
 
@@ -45,12 +47,14 @@ def print_settings(settings: Settings, output_format: str) -> None:
     from amplint.registry import NoRules, UnknownRule, all_rules, default_selection, select_rules
     from amplint.report import settings as report
 
+    baseline = settings.baseline_file(Path.cwd())
     try:
         rules = select_rules(settings)
         in_force = report.InForce(
             settings,
             default_selection(settings),
             cache_folder(settings, Path.cwd()),
+            baseline if settings.baseline is not None or baseline.exists() else None,
             tuple(rule.code for rule in rules),
             len(all_rules()),
         )

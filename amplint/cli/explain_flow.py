@@ -1,12 +1,17 @@
-"""`amplint check --explain-flow FILE:LINE`: what the protocol's analysis believes there."""
+"""`amplint check --explain-flow FILE:LINE`: what the analyses believe there, of scalers and of dtypes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amplint.cli import UserError
 from amplint.config import Settings
+
+if TYPE_CHECKING:
+    from amplint.flow.explain import Explanation
+    from amplint.flow.precision.explain import Line
 
 
 def explain_flow(place: str, paths: Sequence[Path], settings: Settings) -> str:
@@ -25,16 +30,32 @@ def explain_flow(place: str, paths: Sequence[Path], settings: Settings) -> str:
         found = explained(Path(name), row, paths, settings, cwd=Path.cwd())
     except SourceError as error:
         raise UserError(f"{error.filename}: {error.message}") from error
+    return "\n".join([*_protocol(found, name, row), *_dtypes(found.line)]) + "\n"
+
+
+def _protocol(found: Explanation, name: str, row: int) -> Iterator[str]:
     if found.reason:
-        return f"{name}:{row}: {found.reason}\n"
-    text = [f"{name}:{found.row}: {found.code.splitlines()[0]}"]
+        yield f"{name}:{row}: {found.reason}"
+        return
+    yield f"{name}:{found.row}: {found.code.splitlines()[0]}"
     if found.row != row:
-        text.append(f"  (the first call from line {row} on that concerns a scaler)")
-    text.extend(f"  {root or 'the module'}: gave up, it takes too many steps" for root in found.gave_up)
+        yield f"  (the first call from line {row} on that concerns a scaler)"
+    yield from (f"  {root or 'the module'}: gave up, it takes too many steps" for root in found.gave_up)
     if not found.ways:
-        text.append("  no way was found that leads here")
+        yield "  no way was found that leads here"
     for number, way in enumerate(found.ways, 1):
-        text.append(f"  {number}. from {way.root + '()' if way.root else 'the start of the module'}")
-        text.extend(f"       {scaler}" for scaler in way.scalers or ("no loss has been scaled",))
-        text.extend(f"       assuming {assumption}" for assumption in way.assumptions)
-    return "\n".join(text) + "\n"
+        yield f"  {number}. from {way.root + '()' if way.root else 'the start of the module'}"
+        yield from (f"       {scaler}" for scaler in way.scalers or ("no loss has been scaled",))
+        yield from (f"       assuming {assumption}" for assumption in way.assumptions)
+
+
+def _dtypes(line: Line | None) -> Iterator[str]:
+    if line is None or not line.typed:
+        return
+    yield "  dtypes on this line:"
+    for typed in line.typed:
+        dtype = typed.cuda or "not known"
+        if typed.npu != typed.cuda:
+            dtype = f"{dtype} on CUDA, {typed.npu or 'not known'} on NPU"
+        yield f"    {typed.code}: {dtype}" + (f" ({typed.origin})" if typed.origin else "")
+    yield f"  autocast: {line.autocast}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from amplint.cli import UserError, emit
+from amplint.source import SourceError, write_file
 
 
 @click.command()
@@ -40,9 +40,9 @@ def shim(ctx: click.Context, vendor: str | None, force: bool) -> None:
     if existing is not None and not force:
         raise UserError(f"{vendor} exists and differs from the shim; --force overwrites it")
     try:
-        _write(target, content)
-    except OSError as error:
-        raise UserError(f"{vendor} cannot be written: {error.strerror}") from error
+        write_file(target, content)
+    except SourceError as error:
+        raise UserError(f"{vendor} {error.message}") from error
     emit(f"wrote {vendor}\n{_hint(Path(vendor))}\n")
 
 
@@ -67,21 +67,6 @@ def _existing(target: Path, shown: str) -> bytes | None:
         return None
     except OSError as error:
         raise UserError(f"{shown} cannot be read: {error.strerror}") from error
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Write all of a file or nothing; an existing one keeps its mode."""
-    temporary = target.with_name(f".amplint-{os.getpid()}-{os.urandom(6).hex()}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-        with suppress(FileNotFoundError):
-            os.chmod(temporary, target.stat().st_mode & 0o7777)
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _hint(vendored: Path) -> str:

@@ -40,3 +40,25 @@ def version(text: str) -> tuple[int, int]:
     """`"2.10"` -> (2, 10)."""
     major, _, minor = text.partition(".")
     return int(major), int(minor or 0)
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every qualified name that the tables or the rules name, and the modules that these are in."""
+    cells = {
+        cell
+        for name in ("aliases", "autocast_state", "cuda_amp_api", "grad_scalers", "libraries", "names")
+        for row in (*table(name), *table("tensor_results"))
+        for key, cell in row.items()
+        if key != "source"
+    }
+    cells.update(row["class"] for row in table("scaler_owners"))
+    cells.update(f"torch.nn.{row['module']}" for row in table("nn_modules"))
+    for row in table("autocast_ops"):
+        op = row["op"].removeprefix("aten::").partition(".")[0]
+        cells.update((f"torch.{op}", f"torch.nn.functional.{op}", f"torch.Tensor.{op}"))
+    names = {cell for cell in cells if "." in cell and all(part.isidentifier() for part in cell.split("."))}
+    for name in tuple(names):
+        while name := name.rpartition(".")[0]:
+            names.add(name)
+    return frozenset(names)

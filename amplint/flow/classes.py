@@ -38,6 +38,13 @@ class Classes:
         self._methods = {name: dict(found.methods) for name, found in self.by_name.items()}
         self._bases = {name: self._local_bases(found) for name, found in self.by_name.items()}
 
+    def add(self, classes: Mapping[str, ir.Class]) -> None:
+        """Classes of another file that is looked at together with this one from now on."""
+        new = {name: found for name, found in classes.items() if name not in self.by_name}
+        self.by_name.update(new)
+        self._methods.update({name: dict(found.methods) for name, found in new.items()})
+        self._bases.update({name: self._local_bases(found) for name, found in new.items()})
+
     def local(self, names: tuple[str, ...]) -> str | None:
         """The qualname in this file of something that can only be defined here."""
         for name in names[:1] if len(names) == 1 else ():

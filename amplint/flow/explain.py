@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
+from amplint.flow.precision.explain import Line
 from amplint.flow.pruning import nodes
 from amplint.flow.scaler import prepare
 from amplint.flow.state import FRAMEWORK, PLAIN, Phase, State, merge
@@ -51,8 +52,10 @@ class Explanation:
     ways: tuple[Way, ...] = ()
     #: Functions that took too many steps.
     gave_up: tuple[str, ...] = ()
-    #: Why there is nothing to say.
+    #: Why there is nothing to say of a scaler.
     reason: str = ""
+    #: What is believed of the dtypes on the line.
+    line: Line | None = None
 
 
 def explain(model: ModuleModel, row: int, elsewhere: Elsewhere | None = None) -> Explanation:

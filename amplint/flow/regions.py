@@ -48,6 +48,8 @@ class Region:
     enabled: c.Formula
     #: Gradients are off in it.
     inference: bool
+    #: It keeps the low-precision copies of weights until it is left.
+    cached: bool = True
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -130,6 +132,7 @@ class Regions:
             tuple(self._settled(dtypes, devices)),
             self.held.lift.formula(enabled) if enabled is not None else True,
             inference,
+            "cache_enabled" not in given or self.held.lift.formula(given["cache_enabled"]) is True,
         )
 
     def _settled(self, dtypes: list[Choice], devices: tuple[str, ...]) -> Iterator[Choice]:
@@ -179,6 +182,10 @@ class Regions:
             called = self._function(expr, owner)
             for result in self.held.results(called) if called is not None else ():
                 yield from self.made_by(result, called or "", depth + 1)
+            function = self.held.functions.get(called) if called is not None else None
+            if function is not None and is_context_manager(function):
+                for item in _around_yield(function.body):
+                    yield from self.made_by(item, function.qualname, depth + 1)
             if isinstance(expr.func, (ir.Name, ir.Attr)) and called is None:
                 yield from self.made_by(expr.func, owner, depth + 1)
         elif isinstance(expr, ir.Lambda):
@@ -187,6 +194,10 @@ class Regions:
             path = self.held.lift.path(expr)
             for value, _ in assigned(self.held, path) if path is not None else ():
                 yield from self.made_by(value, owner, depth + 1)
+
+    def guard(self, site: int) -> c.Formula:
+        """The tests around a call, in the function that it stands in."""
+        return self._guards.get(site, True)
 
     def _function(self, call: ir.Call, owner: str) -> str | None:
         function = self.held.functions.get(owner)
@@ -359,6 +370,22 @@ def backward_of(call: ir.Call) -> ir.Expr | None:
     if positional or (isinstance(func.value, ir.Name) and func.value.id in ("self", "super")):
         return None
     return func.value
+
+
+def is_context_manager(function: ir.Function) -> bool:
+    """Whether a generator is a context manager by `contextlib.contextmanager`."""
+    return any(
+        last(decorator) in ("contextmanager", "asynccontextmanager") for decorator in function.decorators
+    )
+
+
+def _around_yield(block: ir.Block) -> Iterator[ir.Expr]:
+    """What is entered around a `yield`."""
+    for stmt in walk.statements(block):
+        if isinstance(stmt, ir.With) and any(
+            isinstance(e, ir.Other) and e.kind == "Yield" for e in walk.expressions(stmt.body)
+        ):
+            yield from (item for item, _ in stmt.items)
 
 
 def _withs(block: ir.Block, inference: bool) -> Iterator[tuple[ir.With, bool]]:

@@ -56,15 +56,9 @@ class ModuleModel:
         found = self._functions.get(qualname)
         if found is not None:
             return found
-        if qualname == "":
-            found = self._lowering.module()
-        else:
-            node, scope = self._definitions.get(qualname, (None, None))
-            if not isinstance(node, cst.FunctionDef) or scope is None or scope.parent is None:
-                return None
-            owner = scope.parent.qualname if scope.parent.kind == "class" else None
-            found = self._lowering.function(node, qualname, owner)
-        self._functions[qualname] = found
+        found = self.lowered_function(self._lowering, qualname)
+        if found is not None:
+            self._functions[qualname] = found
         return found
 
     @property
@@ -75,18 +69,29 @@ class ModuleModel:
     def lowered(self, lowering: Lowering, prefix: str) -> tuple[dict[str, ir.Function], dict[str, ir.Class]]:
         """All functions and classes by another lowering, under qualnames that begin with `prefix`."""
         functions = {prefix.removesuffix("."): lowering.module()}
-        for qualname, (node, scope) in self._definitions.items():
-            if isinstance(node, cst.FunctionDef) and scope.parent is not None:
-                owner = scope.parent.qualname if scope.parent.kind == "class" else None
-                functions[prefix + qualname] = lowering.function(node, qualname, owner)
-        return functions, self._classes(lowering, prefix)
+        for qualname in self._definitions:
+            function = self.lowered_function(lowering, qualname)
+            if function is not None:
+                functions[prefix + qualname] = function
+        return functions, self.lowered_classes(lowering, prefix)
+
+    def lowered_function(self, lowering: Lowering, qualname: str) -> ir.Function | None:
+        """One function by another lowering; "" is the module's own code."""
+        if qualname == "":
+            return lowering.module()
+        node, scope = self._definitions.get(qualname, (None, None))
+        if not isinstance(node, cst.FunctionDef) or scope is None or scope.parent is None:
+            return None
+        owner = scope.parent.qualname if scope.parent.kind == "class" else None
+        return lowering.function(node, qualname, owner)
 
     @cached_property
     def classes(self) -> dict[str, ir.Class]:
         """Qualname -> class, in the order of the text."""
-        return self._classes(self._lowering, "")
+        return self.lowered_classes(self._lowering, "")
 
-    def _classes(self, lowering: Lowering, prefix: str) -> dict[str, ir.Class]:
+    def lowered_classes(self, lowering: Lowering, prefix: str) -> dict[str, ir.Class]:
+        """All classes by another lowering, under qualnames that begin with `prefix`."""
         found: dict[str, ir.Class] = {}
         for qualname, (node, scope) in self._definitions.items():
             if isinstance(node, cst.ClassDef):

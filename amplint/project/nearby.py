@@ -25,24 +25,24 @@ class Nearby:
         self._roots: dict[Path, tuple[Path, ...]] = {}
         self._is_file: dict[Path, bool] = {}
 
-    def of(self, imports: Mapping[Path, Imports]) -> Iterator[dict[Path, list[Path]]]:
-        """Layers of new files, each with those that import it; `imports` has to know them before the next is asked."""
-        known = set(imports)
+    def of(self, imports: Mapping[Path, Imports]) -> Iterator[list[Path]]:
+        """Layers of new files; `imports` has to know what those of one layer import before the next is asked for."""
+        known = dict.fromkeys(imports)
         layer = list(imports)
+        left = _MOST
         for _ in range(_DEEPEST):
-            found: dict[Path, list[Path]] = {}
-            for importer in layer:
-                for origin, name in imports.get(importer, ()):
-                    for path in self._files(importer, origin, name):
-                        if path not in known and (
-                            path in found or len(known) + len(found) < _MOST + len(layer)
-                        ):
-                            found.setdefault(path, []).append(importer)
-            if not found:
+            taken = (
+                pair for importer in layer for pair in ((importer, i) for i in imports.get(importer, ()))
+            )
+            paths = (
+                path for importer, (origin, name) in taken for path in self._files(importer, origin, name)
+            )
+            layer = [path for path in dict.fromkeys(paths) if path not in known][:left]
+            if not layer:
                 return
-            known.update(found)
-            yield found
-            layer = list(found)
+            known.update(dict.fromkeys(layer))
+            left -= len(layer)
+            yield layer
 
     def _files(self, importer: Path, origin: str, name: str) -> list[Path]:
         """The files that `from origin import name` reads: packages on the way, the module, perhaps a submodule."""

@@ -21,6 +21,8 @@ class InForce:
     default_select: tuple[str, ...]
     #: Where the cache is.
     cache: Path
+    #: The baseline; None when there is none.
+    baseline: Path | None
     #: Codes of the selected rules.
     rules: tuple[str, ...]
     #: How many rules there are.
@@ -35,6 +37,8 @@ class InForce:
             return sorted(self.default_select)
         if key == "cache-dir":
             return str(self.cache)
+        if key == "baseline":
+            return None if self.baseline is None else str(self.baseline)
         if key == "torch" and isinstance(value, tuple):
             return ".".join(map(str, value))
         if key in ("per-file-ignores", "severity", "aliases", "rules"):
@@ -46,7 +50,9 @@ class InForce:
 def as_text(in_force: InForce) -> str:
     """An amplint.toml with every setting, its origin as a comment, and what follows from them as comments."""
     settings = in_force.settings
-    rows = [(f"{key} = {_toml(value)}", source) for key, value, source in in_force.rows()]
+    rows = [
+        (f"{key} = {_toml(value)}", source) for key, value, source in in_force.rows() if value is not None
+    ]
     width = max(len(setting) for setting, _ in rows if len(setting) <= _ALIGNED)
     target = settings.effective_target
     if settings.target == "auto" and settings.requires_npu:

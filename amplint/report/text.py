@@ -40,12 +40,22 @@ def summary(result: RunResult, mode: FixMode) -> str:
                 "The new code imports amplint.runtime, which needs torch 2.1: install amplint where it runs,"
                 " or keep a copy (`amplint shim --vendor`)."
             )
+    if result.in_baseline:
+        verb = "is" if result.in_baseline == 1 else "are"
+        lines.append(f"{_count(result.in_baseline, 'finding')} {verb} in the baseline.")
     if result.findings:
         lines.append(_left(result))
         lines += _ways_to_fix(result.findings, mode)
     elif result.files:
-        lines.append(f"No findings{' left' if result.changes else ''} in {_count(result.files, 'file')}.")
-    return "".join(line + "\n" for line in lines)
+        others = " other" if result.in_baseline else ""
+        left = " left" if result.changes else ""
+        lines.append(f"No{others} findings{left} in {_count(result.files, 'file')}.")
+    return "".join(line + "\n" for line in lines) + notes(result)
+
+
+def notes(result: RunResult) -> str:
+    """What was written besides fixes, and what could be."""
+    return "".join(line + "\n" for line in result.notes)
 
 
 def _begins_to_need_shim(change: FileChange) -> bool:

@@ -135,5 +135,7 @@ class Tree:
 
     def code(self, node: cst.CSTNode) -> str:
         """The text of `node` as it stands in the file."""
+        if self._spans is None and isinstance(node, cst.BaseExpression):
+            return self.module.code_for_node(node)  # the spans of the whole file cost a hundred times as much
         span = self.span(node)
         return self.text[span.start : span.end]

@@ -5,6 +5,7 @@ Beside the rules rather than in them, because the gate asks before LibCST is loa
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from amplint import facts
@@ -15,34 +16,128 @@ from amplint.gate import Outline
 CASTS = ("float", "half", "bfloat16", "double", "to", "type", "type_as", "cuda", "npu", "xpu")
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 #: Words without one of which a file makes nothing low precision.
-LOW_PRECISION_WORDS = ("autocast", "half", "float16", "bf16", "fp16", "precision", "HalfTensor")
+LOW_PRECISION_WORDS = (
+    "autocast",
+    "half",
+    "float16",
+    "precision",
+    "HalfTensor",
+    "16-",
+    "custom_fwd",
+    "BFloat16Tensor",
+)
 #: Identifiers and short strings by which a file makes something low precision.
 _LOW = frozenset(
     (
-        *(
-            "half",
-            "bfloat16",
-            "float16",
-            "fp16",
-            "bf16",
-            "HalfTensor",
-            "BFloat16Tensor",
-            "torch.cuda.HalfTensor",
-        ),
+        *("bfloat16", "float16", "HalfTensor", "BFloat16Tensor", "torch.cuda.HalfTensor"),
         *("autocast", "custom_fwd", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
     )
 )
 
+_REDUCTIONS = frozenset(
+    (
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("_reduce_scatter_base", "reduce_dtype"),
+    )
+)
+#: Functions and modules that CUDA's autocast casts and NPU's does not.
+_NPU_GAPS = frozenset(
+    (
+        *("interpolate", "upsample", "upsample_bilinear", "upsample_nearest", "rms_norm", "vdot", "vecdot"),
+        *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
+    )
+)
+#: `x.half()`, `torch.half`, `from torch import half`, `getattr(torch, "half")`; not every name or key so called.
+_HALF = re.compile(r"""\.\s*half\b|import\b[^\n]*\bhalf\b|getattr[^\n]*["']half["']""")
+
 
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
-    return not outline.names.isdisjoint(_LOW)
+    return not outline.names.isdisjoint(_LOW) or (
+        "half" in outline.names and bool(_HALF.search(outline.text))
+    )
 
 
 def low_precision_softmax(outline: Outline) -> bool:
     """The same, and a softmax."""
     return low_precision(outline) and any(
         "softm" in name.lower() or name == "logsumexp" for name in outline.names
+    )
+
+
+def half_weights_with_optimizer(outline: Outline) -> bool:
+    """The same in so many words, or a dtype by a name, and an optimizer."""
+    return low_precision(outline) and "optim" in " ".join(outline.names).lower()
+
+
+def half_unsupported_op(outline: Outline) -> bool:
+    """The same; writes by an index have no name to look for."""
+    return low_precision(outline)
+
+
+def collective_dtype(outline: Outline) -> bool:
+    """The same, and a reduction over ranks."""
+    return low_precision(outline) and not outline.names.isdisjoint(_REDUCTIONS)
+
+
+def npu_fused_op_dtype(outline: Outline) -> bool:
+    """The same, and a fused operator of torch_npu."""
+    return low_precision(outline) and any(name.startswith("npu_") for name in outline.names)
+
+
+def npu_autocast_gap(outline: Outline) -> bool:
+    """The same, and an operator that CUDA's autocast casts and NPU's does not."""
+    return low_precision(outline) and not outline.names.isdisjoint(_NPU_GAPS)
+
+
+def loss_outside_autocast(outline: Outline) -> bool:
+    """Something low precision, and a loss or a distribution."""
+    return low_precision(outline) and any(
+        "loss" in name.lower() or name in ("cross_entropy", "kl_div") or name in _DISTRIBUTIONS
+        for name in outline.names
+    )
+
+
+_DISTRIBUTIONS = ("distributions", "Categorical", "OneHotCategorical", "Bernoulli", "Normal")
+
+
+def autocast_disabled(outline: Outline) -> bool:
+    """A region that may be disabled."""
+    return "enabled" in outline.names or not outline.names.isdisjoint(("autocast", "custom_fwd"))
+
+
+def low_precision_accumulation(outline: Outline) -> bool:
+    """Something low precision; additions are no names."""
+    return low_precision(outline)
+
+
+def low_precision_norm(outline: Outline) -> bool:
+    """Something low precision and what a norm is made of, or apex asked for BatchNorm in half."""
+    names = outline.names
+    if not names.isdisjoint(("keep_batchnorm_fp32", "O3")):
+        return True
+    return low_precision(outline) and (
+        not names.isdisjoint(("rsqrt", "sqrt", "std", "var", "pow"))
+        or any("norm" in name.lower() for name in names)
+    )
+
+
+_NARROWS = frozenset(("half", "bfloat16", "float16", "fp16", "bf16", "HalfTensor", "BFloat16Tensor"))
+_WIDENS = frozenset(("float", "float32", "double", "float64", "fp32", "FloatTensor"))
+
+
+def round_trip_cast(outline: Outline) -> bool:
+    """A cast to half and one to float32."""
+    return not outline.names.isdisjoint(_NARROWS) and not outline.names.isdisjoint(_WIDENS)
+
+
+def clamp_rounds_away(outline: Outline) -> bool:
+    """The same, and something that bounds."""
+    return low_precision(outline) and not outline.names.isdisjoint(
+        (
+            *("clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
+            *("minimum", "maximum", "logit"),
+        )
     )
 
 
@@ -193,3 +288,52 @@ def rank_local_nonfinite_skip(outline: Outline) -> bool:
 def optimizer_without_grads(outline: Outline) -> bool:
     """A scaler that steps something, and a tensor that is made with a gradient or a module that is replaced."""
     return scaler_step(outline)
+
+
+def backward_in_autocast(outline: Outline) -> bool:
+    """A region, and something that computes gradients."""
+    names = outline.names
+    return "autocast" in names and not names.isdisjoint(("backward", "manual_backward", "grad"))
+
+
+def autocast(outline: Outline) -> bool:
+    """Something that may be an autocast region."""
+    return "autocast" in outline.names
+
+
+def autocast_weight_cache(outline: Outline) -> bool:
+    """A region, and something that changes weights or switches gradients off."""
+    changing = ("step", "load_state_dict", "no_grad", "copy_", "data", "lerp_", "copy_to", "inference_mode")
+    return "autocast" in outline.names and not outline.names.isdisjoint(changing)
+
+
+def function_without_custom_fwd(outline: Outline) -> bool:
+    """An autograd function, and a region or what makes such functions fit for one."""
+    names = outline.names
+    return not names.isdisjoint(("Function", "InplaceFunction")) and any(
+        word in name for name in names for word in ("autocast", "custom_fwd", "custom_bwd")
+    )
+
+
+def recompute_loses_autocast(outline: Outline) -> bool:
+    """An autograd function that computes with gradients, and autocast."""
+    names = outline.names
+    return {"Function", "autocast"} <= names and not names.isdisjoint(("enable_grad", "set_grad_enabled"))
+
+
+def autocast_thread_local(outline: Outline) -> bool:
+    """A region, and something that hands work to other threads."""
+    names = outline.names
+    threads = ("Thread", "ThreadPoolExecutor", "ThreadPool", "Pool", "run_in_executor", "to_thread", "submit")
+    return "autocast" in names and not names.isdisjoint(threads)
+
+
+def loss_scale_by_hand(outline: Outline) -> bool:
+    """A training step in something that is low precision, and no class named like a GradScaler."""
+    return _trains(outline) and low_precision(outline) and not grad_scaler_odd_arguments(outline)
+
+
+def autocast_dtype_ignored(outline: Outline) -> bool:
+    """A region, and something called bfloat16."""
+    names = outline.names
+    return "autocast" in names and any("bf16" in name or "bfloat16" in name for name in names)

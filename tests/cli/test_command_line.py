@@ -34,7 +34,7 @@ def test_the_help_of_every_command_is_shown_without_importing_libcst_or_torch() 
     code = """
         from click.testing import CliRunner
         from amplint.cli import main
-        for command in "check", "fix", "rule", "config", "shim", "clean", "new-rule":
+        for command in "check", "fix", "rule", "ops", "config", "shim", "clean", "new-rule":
             assert CliRunner().invoke(main, [command, "-h"]).exit_code == 0
         assert CliRunner().invoke(main, ["--help"]).exit_code == 0
     """
@@ -50,6 +50,7 @@ def test_help_lists_the_commands(amplint) -> None:
         "check",
         "fix",
         "rule",
+        "ops",
         "config",
         "shim",
         "run",

@@ -77,3 +77,52 @@ def test_a_file_that_cannot_be_parsed_is_refused(explained, tmp_path):
     result = explained("broken.py:1")
     assert result.exit_code == 2
     assert "cannot be parsed" in result.stderr
+
+
+NORM = """\
+import torch
+import torch.nn.functional as F
+
+
+def rescale(x):
+    with torch.autocast("cuda", dtype=torch.float16):
+        h = torch.mm(x, x)
+        return F.interpolate(h[None, None], scale_factor=2)
+
+
+def scores(x):
+    half = x.half()
+    return half + 1
+
+
+rescale(torch.rand(4, 4))
+"""
+
+
+@pytest.fixture
+def told(amplint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "norm.py").write_text(NORM)
+    return lambda row: amplint("check", "--isolated", "--explain-flow", f"norm.py:{row}").stdout
+
+
+def test_dtypes_are_told_with_where_they_come_from(told):
+    text = told(7)
+    assert "x: float32" in text
+    assert (
+        "h: float16 (matmul" in text or "h: float16 (mm gives float16 in the autocast region, line 7)" in text
+    )
+    assert "autocast: on, float16 (line 6)" in text
+
+
+def test_where_cuda_and_npu_differ_both_are_told(told):
+    assert "interpolate(): float32 on CUDA, float16 on NPU" in told(8)
+
+
+def test_what_is_not_known_of_the_region_is_said(told):
+    assert "half: float16 (half makes it float16, line 12)" in told(13)
+    assert "autocast: not known" in told(13)
+
+
+def test_a_line_without_tensors_says_nothing_of_dtypes(told):
+    assert "dtypes" not in told(1)

@@ -261,7 +261,7 @@ def compare(program: Program, device: str, seen: list[tuple[int, int, Any]], rul
         ].find("=")
         label = program.labels.get(row, "") if is_target else ""
         if claim is None:
-            if is_target and not notes.gave_up:
+            if is_target and not notes.gave_up and not notes.passed_over:
                 report.mistakes.append(f"not reached: {lines[row - 1].strip()}")
             continue
         wrong = _wrong(claim, real, report if is_first and is_target else Report(), label)

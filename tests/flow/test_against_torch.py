@@ -30,8 +30,8 @@ What agreement means, line by line, at default confidence:
   optimizer steps next, with no backward, no zero_grad and no update between; must not stand at any other statement
   than a zero_grad of gradients that no step has taken.
 
-Statements behind the first one with a finding are free: what a broken program does next is nobody's promise. So is a
-plain step of sums of scaled and unscaled gradients.
+Statements behind the first one with a finding are free: what a broken program does next is nobody's promise. So are a
+plain step and a clip of sums of scaled and unscaled gradients, also of those that a step has taken and nothing zeroed.
 
 What must stand is required of programs with one optimizer. With two, amplint does not know which of them a loss has
 gradients for, and is silent where that decides; what must not stand must not stand there either.
@@ -249,7 +249,11 @@ def clips_of_scaled_gradients(case: Case) -> str:
         is_consumed = step is not None and not case.done[step].error and (gone is None or step < gone)
         is_told = i in case.at("AMP201") or (step is not None and step in case.at("AMP203"))
         taken = case.done[step] if step is not None else done
-        is_free = taken.op.kind == "plain-step" and taken.net.scaled < taken.net.backwards
+        stepped, zeroed = case.since(i, "step", nets=nets), case.since(i, "zero", nets=nets)
+        is_sum = done.net.scaled < done.net.backwards or (
+            stepped is not None and (zeroed is None or zeroed < stepped) and not done.net.is_taken
+        )
+        is_free = is_sum or (taken.op.kind == "plain-step" and taken.net.scaled < taken.net.backwards)
         if done.net.is_scaled and is_consumed and not is_told and not is_free:
             return f"no AMP201 at operation {i}: the clip sees {done.net.grad:g}, and a step takes it"
         if not done.net.is_scaled and i in case.at("AMP201"):

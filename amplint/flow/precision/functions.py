@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplint.flow.lift import last
 from amplint.flow.precision.lattice import ANY, BF16, BOOL, F16, INT64, NAMED, pairs
-from amplint.flow.precision.names import device_kind, one_of
+from amplint.flow.precision.names import IN_MODULE, device_kind, one_of
 from amplint.flow.precision.state import Object
 from amplint.flow.precision.values import (
     NONE,
@@ -160,16 +160,14 @@ def _mapping(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Val
 def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call) -> Value:
     if not args:
         return TOP
-    element = element_of(iterated(machine, args[0]))
+    over = iterated(machine, args[0])
+    element = element_of(over)
     found = tensors_in(element)
     if not found:
         return Number() if isinstance(element, (Py, Number)) else TOP
     added = join_all(found)
     assert isinstance(added, Tensor)
-    dtypes = added.dtypes
-    over = iterated(machine, args[0])
-    if not isinstance(over, Sequence_) or len(over.items) > 1:
-        dtypes = pairs(dtypes, dtypes, added.is_scalar, added.is_scalar)
+    dtypes = added.dtypes  # elements of a list of unknown length are alike
     if isinstance(over, Sequence_):
         several = [t for item in over.items for t in tensors_in(item)]
         dtypes, shape = several[0].dtypes, several[0].is_scalar
@@ -180,7 +178,8 @@ def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value],
             )
     added = replace(added, dtypes=frozenset(INT64 if d == BOOL else d for d in dtypes))
     result = replace(added, op="builtins.sum", site=expr.site)
-    machine.note("builtins.sum", expr.site, (element,), {}, result)
+    form = "few" if isinstance(over, (Sequence_, Mapping_)) else "many"
+    machine.note("builtins.sum", expr.site, (element,), {}, result, form)
     return result
 
 
@@ -259,13 +258,34 @@ def _partial(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Val
 @_handles("copy.deepcopy", "copy.copy")
 def _copy(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call) -> Value:
     value = args[0] if args else TOP
+    if isinstance(value, Ref) and value.key in machine.state.heap:
+        copied = _copied(machine, value, expr.site, (*machine.frame, expr.site), {})
+        machine.note("copy.deepcopy", expr.site, args, {}, copied)
+        return copied
+    return value
+
+
+def _copied(
+    machine: Machine, value: Value, site: int, key: tuple[Any, ...], done: dict[tuple[Any, ...], Ref]
+) -> Value:
+    """A copy of a value and of everything in it; tensors of modules say where they were copied."""
     if isinstance(value, Ref):
         thing = machine.state.heap.get(value.key)
-        if thing is not None:
-            copied = Ref((*machine.frame, expr.site))
-            machine.state.heap[copied.key] = replace(thing, site=expr.site)
-            machine.note("copy.deepcopy", expr.site, args, {}, copied)
-            return copied
+        if thing is None or value.key in done:
+            return done.get(value.key, value)
+        ref = done[value.key] = Ref((*key, len(done)))
+        fields = tuple((name, _copied(machine, each, site, key, done)) for name, each in thing.fields)
+        machine.state.heap[ref.key] = replace(thing, fields=fields, site=site, is_copy=True)
+        return ref
+    if isinstance(value, Sequence_):
+        return replace(value, items=tuple(_copied(machine, item, site, key, done) for item in value.items))
+    if isinstance(value, Many):
+        return Many(_copied(machine, value.element, site, key, done))
+    if isinstance(value, Mapping_):
+        items = tuple((name, _copied(machine, item, site, key, done)) for name, item in value.items)
+        return Mapping_(items, value.rest)
+    if isinstance(value, Tensor) and value.marks & IN_MODULE:
+        return replace(value, op="deepcopy", site=site)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.flow.precision.functions import FUNCTIONS
 from amplint.flow.precision.lattice import ANY, BF16, F16, F32, UNKNOWN
-from amplint.flow.precision.modules import make_module, make_optimizer, unknown_result
+from amplint.flow.precision.modules import make_module, make_optimizer, pretrained, unknown_result
 from amplint.flow.precision.names import (
     AUTOCASTS,
     WRAPPERS,
@@ -53,10 +53,14 @@ def call(
         return make_module(machine, name, args, keywords, expr)
     if name.startswith("torch.optim.") and name.rpartition(".")[2][:1].isupper():
         return make_optimizer(machine, name, args, keywords, expr)
+    if name.endswith((".from_pretrained", ".from_single_file")):
+        return pretrained(machine, args, keywords, expr)
     if name.rpartition(".")[2] in WRAPPERS and args:
         return args[0]
     if name.startswith(("math.", "random.", "time.")):
         return Number("int" if name in ("math.ceil", "math.floor", "random.randint") else "float")
+    if name.endswith((".from_pretrained", ".from_single_file")):
+        return pretrained(machine, args, keywords, expr)
     result: Value = TOP
     if name.startswith(("torch.fft.", "torch.stft", "torch.istft")):
         result = Tensor(ANY)

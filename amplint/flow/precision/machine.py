@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from amplint.flow import walk
 from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import library, methods, modules, numbers
 from amplint.flow.precision import names as known
-from amplint.flow.precision.lattice import ANY, BOOL, F32, UNKNOWN, Dtypes
+from amplint.flow.precision.functions import iterated
+from amplint.flow.precision.lattice import ANY, BOOL, F32, LOW, UNKNOWN, Dtypes, is_possible
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import Ambient, Rules
+from amplint.flow.precision.relevance import Relevance
 from amplint.flow.precision.state import Object, State, joined
 from amplint.flow.precision.values import (
     NONE,
@@ -52,9 +54,10 @@ from amplint.model.units import is_elsewhere, is_own
 _DEEPEST = 10
 _ROUNDS = 3
 #: How often one function is run, in different contexts.
-_MOST_RUNS = 40
-#: Expressions that are evaluated for one file.
-BUDGET = 60_000
+_MOST_RUNS = 24
+#: Expressions that are evaluated for one file, and from one of its entry points.
+BUDGET = 24_000
+_ENTRY_BUDGET = 12_000
 _LONGEST = 8
 
 _OPERATORS = {
@@ -94,6 +97,15 @@ class Call:
     loops: list[tuple[list[State], list[State]]] = field(default_factory=list)
 
 
+class Files(Protocol):
+    """The files that one is looked at together with, as far as they were asked for."""
+
+    classes: dict[str, ir.Class]
+
+    def resolve(self, name: str, function: str) -> str | None:
+        """The qualname of the function or class that a qualified name denotes in a function, if it is at hand."""
+
+
 Arguments = tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]
 
 
@@ -106,19 +118,29 @@ class Machine:
         classes: Classes,
         rules: Rules,
         default: Dtypes = frozenset((F32,)),
+        files: Files | None = None,
         budget: int = BUDGET,
+        assumed: Mapping[str, bool] | None = None,
+        relevance: Relevance | None = None,
     ) -> None:
+        self._files = files
+        #: Tests of switches (`args.fp16`), as written, that are taken to hold or not.
+        self.assumed = dict(assumed or {})
         self.functions = functions
         self.classes = classes
+        self.relevance = relevance if relevance is not None else Relevance(functions, classes)
         self.rules = rules
         self.default = default
         self.notes = Notes()
         self.state = State()
-        self._budget = self._full = budget
+        self._left = budget
+        self._budget = self._granted = min(_ENTRY_BUDGET, budget)
         self._calls: list[Call] = []
         self._entry: int | None = None
         #: What the region around is where the outermost function begins.
         self.around: Ambient = Ambient()
+        self._memo: dict[Any, Value] = {}
+        self._nests: dict[str, bool] = {}
         #: Module code of other files that was run for its constants.
         self._loaded: set[str] = set()
 
@@ -140,8 +162,9 @@ class Machine:
         for region in reversed(self.state.regions):
             if region.device == "-":
                 continue
-            if region.device in ("", self.rules.backend) or (
-                region.device == "cuda" and self.rules.backend == "npu"
+            if (
+                region.device in ("", self.rules.backend)
+                or {region.device, self.rules.backend} == known.ACCELERATORS
             ):
                 return Ambient(region.enabled, region.dtypes, region.site)
             if region.device == "?":
@@ -153,8 +176,13 @@ class Machine:
         return next((r.dtypes for r in reversed(self.state.regions) if r.device == device), frozenset())
 
     def refill(self) -> None:
-        """Allow as many steps as at the beginning, for another entry point."""
-        self._budget = self._full
+        """Begin at another entry point, with as many steps as the first one had, as long as there are any left."""
+        self._calls.clear()
+        self._left -= self._granted - max(self._budget, 0)
+        self._budget = self._granted = min(_ENTRY_BUDGET, self._left)
+
+    def _saw(self, site: int, value: Value) -> None:
+        self.notes.saw(site, value, self.ambient, self.call.function.qualname)
 
     def note(
         self,
@@ -206,11 +234,56 @@ class Machine:
         function = self.functions.get(qualname)
         if function is None:
             return TOP
+        if not self._may_show(qualname, me, args, keywords):
+            self.notes.passed_over.add(qualname)
+            return TOP
         count = self.notes.entered.get(qualname, 0)
         active = sum(call.function.qualname == qualname for call in self._calls)
         if len(self._calls) > _DEEPEST or count > _MOST_RUNS or active > 1:
             self.notes.gave_up += 1
+            self.notes.passed_over.add(qualname)
             return TOP
+        key = self._memo_key(qualname, me, args, keywords)
+        if key is not None and key in self._memo:
+            return self._memo[key]
+        found = self._entered(function, me, args, keywords, site, outer)
+        if key is not None and not any(True for _ in _refs(found)):
+            self._memo[key] = found
+        return found
+
+    def _may_show(
+        self, qualname: str, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> bool:
+        """Whether running a function can show anything: it may see low precision, make it, or make what has it."""
+        if not self._calls or self._matters(args, keywords) or qualname.endswith("__init__"):
+            return True
+        if self.relevance.makes_low(qualname) or self.relevance.builds(qualname):
+            return True
+        if not isinstance(me, Ref):
+            return False
+        thing = self.state.heap.get(me.key)
+        return self.is_module(me) or thing is None or any(_may_be_low(value) for _, value in thing.fields)
+
+    def _memo_key(
+        self, qualname: str, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
+    ) -> Any:
+        """What decides what a call does, where objects have no part in it."""
+        given = (*args, *keywords.values())
+        if me is not None or any(isinstance(v, (Function, LambdaValue, Partial)) for v in given):
+            return None
+        if any(True for v in given for _ in _refs(v)):
+            return None
+        return (qualname, tuple(args), tuple(keywords.items()), self.ambient, self.state.no_grad)
+
+    def _entered(
+        self,
+        function: ir.Function,
+        me: Value | None,
+        args: Sequence[Value],
+        keywords: Mapping[str, Value],
+        site: int,
+        outer: Frame,
+    ) -> Value:
         bound = self._bound(function, me, args, keywords)
         frame = (*self.frame[-_DEEPEST:], site)
         before = self._entry
@@ -226,7 +299,7 @@ class Machine:
             self.state.regions = regions
             self.state.no_grad = no_grad
 
-    def _decorate(self, function: ir.Function, bound: Mapping[str, Value]) -> None:
+    def _decorate(self, function: ir.Function, bound: dict[str, Value]) -> None:
         """Enter what the decorators of a function enter."""
         for decorator in function.decorators:
             named = names(decorator.func if isinstance(decorator, ir.Call) else decorator)
@@ -236,7 +309,8 @@ class Machine:
                 cast = isinstance(decorator, ir.Call) and any(
                     a.keyword == "cast_inputs" for a in decorator.args
                 )
-                if cast:
+                if cast and isinstance(decorator, ir.Call):
+                    self._cast_inputs(decorator, bound)
                     self._enter(Region(self.rules.backend, frozenset(), False, decorator.site))
             elif isinstance(decorator, ir.Call) and any(known.is_autocast(name) for name in named):
                 around, self.state.regions = self.state.regions, ()  # it was made where the function was
@@ -245,6 +319,18 @@ class Machine:
                 if isinstance(value, Region):
                     self._enter(value)
 
+    def _cast_inputs(self, decorator: ir.Call, bound: dict[str, Value]) -> None:
+        """Cast arguments as `custom_fwd(cast_inputs=..)` does in a region."""
+        given = next(self.value(a.value) for a in decorator.args if a.keyword == "cast_inputs")
+        wanted = given.dtypes if isinstance(given, Dtype) else ANY
+        if self.ambient.enabled is False:
+            return
+        for name, value in bound.items():
+            if isinstance(value, Tensor):
+                kept = value.dtypes if self.ambient.enabled is None else frozenset()
+                why = "custom_fwd casts it"
+                bound[name] = replace(value, dtypes=wanted | kept, origin=decorator.site, why=why)
+
     def _run(
         self, function: ir.Function, frame: Frame, me: Value | None, bound: Mapping[str, Value], outer: Frame
     ) -> Value:
@@ -252,8 +338,6 @@ class Machine:
         call = Call(function, frame, me)
         self._calls.append(call)
         variables = self.state.variables
-        for key in [k for k in variables if k[0] == frame and k[1] == function.qualname and frame]:
-            del variables[key]
         for name, value in bound.items():
             variables[frame, function.qualname, name] = value
         if outer != frame:
@@ -265,6 +349,9 @@ class Machine:
         finally:
             self._calls.pop()
         ends = [*call.returned, (NONE, self.state)] if is_alive else call.returned
+        if frame and not self._defines(function):  # nobody asks for its variables any more
+            for _, state in ends:
+                state.variables = {k: v for k, v in state.variables.items() if k[0] != frame}
         if call.yielded:
             after = joined(state for _, state in ends)
             self.state = after if after is not None else self.state
@@ -275,6 +362,14 @@ class Machine:
         assert after is not None
         self.state = after
         return join_all(value for value, _ in ends)
+
+    def _defines(self, function: ir.Function) -> bool:
+        """Whether there are functions inside a function."""
+        found = self._nests.get(function.qualname)
+        if found is None:
+            found = any(isinstance(stmt, ir.Define) for stmt in walk.statements(function.body))
+            self._nests[function.qualname] = found
+        return found
 
     def _bound(
         self, function: ir.Function, me: Value | None, args: Sequence[Value], keywords: Mapping[str, Value]
@@ -343,7 +438,7 @@ class Machine:
             self._do(stmt)
         elif isinstance(stmt, ir.Return):
             value = NONE if stmt.value is None else self.value(stmt.value)
-            self.call.returned.append((value, self.state.copy()))
+            self.call.returned.append((value, self.state))
             return False
         elif isinstance(stmt, ir.If):
             return self._if(stmt)
@@ -360,7 +455,7 @@ class Machine:
             return False
         elif isinstance(stmt, ir.Jump):
             if self.call.loops:
-                self.call.loops[-1][stmt.kind == "continue"].append(self.state.copy())
+                self.call.loops[-1][stmt.kind == "continue"].append(self.state)
             return False
         elif isinstance(stmt, ir.Assert):
             self.value(stmt.test)
@@ -402,6 +497,7 @@ class Machine:
         if test is not None:
             self._narrow(stmt.test, test)
             return self._block(stmt.body if test else stmt.orelse)
+        self._note_switch(stmt.test, walk.expressions(stmt.body))
         before = self.state
         after: list[State] = []
         for wanted, block in ((True, stmt.body), (False, stmt.orelse)):
@@ -410,6 +506,12 @@ class Machine:
             if self._block(block):
                 after.append(self.state)
         return self._go_on(after)
+
+    def _note_switch(self, test: ir.Expr, guarded: Iterator[ir.Expr]) -> None:
+        """Keep a test that decides whether something becomes low precision."""
+        name = switch(test)
+        if name and name not in self.notes.switches and any(_lowers(expr) for expr in guarded):
+            self.notes.switches.append(name)
 
     def _branches(self, blocks: Sequence[ir.Block], complete: bool) -> bool:
         before = self.state
@@ -428,7 +530,7 @@ class Machine:
         return True
 
     def _loop(self, stmt: ir.For | ir.While) -> bool:
-        iterable = self.value(stmt.iterable) if isinstance(stmt, ir.For) else None
+        iterable = iterated(self, self.value(stmt.iterable)) if isinstance(stmt, ir.For) else None
         ends: list[State] = []
         items = self._unrolled(iterable)
         if isinstance(stmt, ir.For) and items is not None:
@@ -441,8 +543,8 @@ class Machine:
             else:
                 ends.append(self.state)
             return self._go_on(ends)
-        if not (isinstance(stmt, ir.While) and self.truth(stmt.test) is True):
-            ends.append(self.state.copy())
+        if isinstance(stmt, ir.While) and self.truth(stmt.test) is not True:
+            ends.append(self.state.copy())  # a `for` is taken to run at least once
         for _ in range(_ROUNDS):
             entry = self.state.copy()
             if isinstance(stmt, ir.For):
@@ -528,7 +630,7 @@ class Machine:
         if isinstance(target, ir.Name):
             self.state.variables[self._variable(target)] = value
             if not quietly:
-                self.notes.saw(target.site, value, self.ambient)
+                self._saw(target.site, value)
         elif isinstance(target, ir.Attr):
             owner = self.value(target.value)
             self._set_attribute(target, owner, value)
@@ -613,7 +715,8 @@ class Machine:
                 return left
             right = self.truth(expr.right)
             return right if left is not None or right is (expr.op == "or") else None
-        return truth_of(self.value(expr))
+        found = truth_of(self.value(expr))
+        return self.assumed.get(switch(expr)) if found is None and self.assumed else found
 
     def _narrow(self, test: ir.Expr, wanted: bool) -> None:
         """What a test says of the dtype of a variable where it holds."""
@@ -636,9 +739,8 @@ class Machine:
             if isinstance(variable, Tensor) and said:
                 holds = wanted == (test.op in ("==", "is", "in"))
                 kept = variable.dtypes & said if holds else variable.dtypes - said
-                if (holds and kept) or (
-                    not holds and kept and UNKNOWN not in variable.dtypes and len(said) == 1
-                ):
+                is_exact = isinstance(other, Sequence_) or len(said) == 1
+                if kept and (holds or (is_exact and UNKNOWN not in variable.dtypes)):
                     self._assign(test.left.value, replace(variable, dtypes=kept), quietly=True)
         elif test.op in ("is", "is not") and isinstance(test.right, ir.Const) and test.right.value is None:
             value = self.value(test.left)
@@ -664,8 +766,8 @@ class Machine:
             found = self._from_outside(expr)
         if found is None:
             found = self._named(expr)
-        if isinstance(found, (Tensor, Region)) and is_own(expr.site):
-            self.notes.saw(expr.site, found, self.ambient)
+        if isinstance(found, (Tensor, Region, Either)) and is_own(expr.site):
+            self._saw(expr.site, found)
         return found
 
     def _from_outside(self, expr: ir.Name) -> Value | None:
@@ -705,7 +807,14 @@ class Machine:
                 return Class(local)
             if local in self.functions:
                 return Function(local)
-            return TOP
+            owner, _, attr = local.rpartition(".")
+            if owner not in self.classes.by_name:
+                return TOP
+            method = self.classes.method(owner, attr)
+            if method is not None:
+                return Function(method)
+            field_ = self._class_field(owner, attr)
+            return field_ if field_ != TOP else Method(Class(owner), attr)
         dtype = known.dtype_named(name)
         if dtype is not None:
             return Dtype(frozenset((dtype,)))
@@ -718,7 +827,7 @@ class Machine:
         owner = self.value(expr.value)
         found = self.attribute(owner, expr.attr, expr)
         if isinstance(found, Tensor) and is_own(expr.site):
-            self.notes.saw(expr.site, found, self.ambient)
+            self._saw(expr.site, found)
         return found
 
     def attribute(self, owner: Value, name: str, expr: ir.Attr) -> Value:
@@ -734,6 +843,10 @@ class Machine:
 
     def _field(self, owner: Ref, name: str, expr: ir.Attr) -> Value:
         thing = self.state.heap.get(owner.key)
+        if thing is not None and is_put_off(thing):
+            if name in known.MODULE_METHODS and self.classes.method(thing.cls, name) is None:
+                return TOP
+            thing = self.made(owner)
         if thing is None:
             return TOP
         found = thing.get(name)
@@ -847,6 +960,7 @@ class Machine:
         test = self.truth(expr.test)
         if test is not None:
             return self.value(expr.body if test else expr.orelse)
+        self._note_switch(expr.test, walk.inside(expr.body))
         return join(self.value(expr.body), self.value(expr.orelse))
 
     def _subscript(self, expr: ir.Subscript) -> Value:
@@ -918,7 +1032,7 @@ class Machine:
         rows: list[Value] | None = None
         if len(expr.parts) == 1 and not expr.parts[0][2] and expr.kind in ("list", "generator"):
             target, iterable, _ = expr.parts[0]
-            over = self.value(iterable)
+            over = iterated(self, self.value(iterable))
             items = self._unrolled(over)
             if items is not None:
                 rows = []
@@ -996,6 +1110,7 @@ class Machine:
     def _arguments(self, expr: ir.Call) -> tuple[list[Value], dict[str, Value]]:
         args: list[Value] = []
         keywords: dict[str, Value] = {}
+        is_open = False
         for arg in expr.args:
             value = self.value(arg.value)
             if arg.star == "*":
@@ -1003,6 +1118,7 @@ class Machine:
                     args.extend(value.items)
                 else:
                     args.append(element_of(value))
+                    is_open = True  # nobody knows where what is behind it goes
             elif arg.star == "**":
                 if isinstance(value, Mapping_):
                     keywords.update({str(k): v for k, v in value.items})
@@ -1013,7 +1129,7 @@ class Machine:
             elif arg.keyword is not None:
                 keywords[arg.keyword] = value
             else:
-                args.append(value)
+                args.append(TOP if is_open else value)
         return args, keywords
 
     def apply(
@@ -1034,10 +1150,70 @@ class Machine:
         if isinstance(func, Ref):
             return self.call_object(func, args, keywords, expr)
         if isinstance(func, Lib):
+            found = self.elsewhere(func.name)
+            if isinstance(found, Function) and self._matters(args, keywords):
+                return self._call_function(found, args, keywords, expr)
+            if isinstance(found, Class):
+                return self._later(found, args, keywords, expr)
             return library.call(self, func.name, args, keywords, expr)
+        if isinstance(func, Dtype) and names(expr.func) == ("builtins.float",):
+            return library.call(self, "builtins.float", args, keywords, expr)
         if isinstance(func, Method):
             return methods.method(self, func, args, keywords, expr)
         return modules.call_unknown(self, func, args, keywords, expr)
+
+    def elsewhere(self, name: str) -> Value | None:
+        """The function or class of another file that a qualified name denotes here."""
+        if self._files is None or not self._calls:
+            return None
+        found = self._files.resolve(name, self.call.function.qualname)
+        if found is None:
+            return None
+        if len(self._files.classes) > len(self.classes.by_name):
+            self.classes.add(self._files.classes)
+        return Class(found) if found in self.classes.by_name else Function(found)
+
+    def _matters(self, args: Sequence[Value], keywords: Mapping[str, Value]) -> bool:
+        """Whether what is called may see low precision: in a region, or by what it is given."""
+        if self.ambient.enabled is not False:
+            return True
+        given = (*args, *keywords.values())
+        return any(is_possible(t.dtypes) for v in given for t in tensors_in(v)) or any(
+            isinstance(v, (Ref, Dtype)) for v in given
+        )
+
+    def _later(
+        self, klass: Class, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
+    ) -> Value:
+        """An instance of a class of another file, which is made when something is done with it."""
+        ref = Ref((*self.frame, expr.site))
+        given = (("#args", Sequence_(tuple(args))), ("#keywords", Mapping_(tuple(keywords.items()))))
+        self.state.heap[ref.key] = Object(
+            klass.qualname,
+            (*given, ("#call", LambdaValue(expr, expr.site, ()))),
+            self.default,
+            site=expr.site,
+        )
+        return ref
+
+    def made(self, ref: Ref) -> Object | None:
+        """An object, which is made now if that was put off."""
+        thing = self.state.heap.get(ref.key)
+        if thing is None or not is_put_off(thing):
+            return thing
+        args, keywords, call = (value for _, value in thing.fields[:3])
+        assert (
+            isinstance(args, Sequence_) and isinstance(keywords, Mapping_) and isinstance(call, LambdaValue)
+        )
+        self.state.heap[ref.key] = Object(thing.cls, (), self.default, is_own=True, site=thing.site)
+        init = self.classes.method(thing.cls, "__init__")
+        if init is not None:
+            self.invoke(init, ref, args.items, {str(k): v for k, v in keywords.items}, call.site)
+        else:
+            self._data_fields(thing.cls, ref, args.items, {str(k): v for k, v in keywords.items})
+        if thing.params != self.default:
+            self.cast_module(ref, thing.params, thing.origin or call.site, thing.why)
+        return self.state.heap.get(ref.key)
 
     def _call_function(
         self, func: Function, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
@@ -1058,6 +1234,8 @@ class Machine:
         site: int,
     ) -> Value | None:
         """The region that a generator of `contextlib.contextmanager` enters around its yield."""
+        if any(call.function is function for call in self._calls) or len(self._calls) > _DEEPEST:
+            return None
         bound = self._bound(function, func.me, args, keywords)
         frame = (*self.frame, site)
         for name, value in bound.items():
@@ -1115,6 +1293,10 @@ class Machine:
     ) -> Value:
         """What calling an object gives."""
         thing = self.state.heap.get(ref.key)
+        if thing is not None and is_put_off(thing):
+            if not (self._matters(args, keywords) or is_possible(thing.params)):
+                return TOP
+            thing = self.made(ref)
         if thing is None:
             return TOP
         if thing.is_own:
@@ -1131,6 +1313,9 @@ class Machine:
         """Change the dtype of all parameters and buffers of a module."""
         thing = self.state.heap.get(ref.key)
         if thing is None or ref.key in seen:
+            return
+        if is_put_off(thing):
+            self.state.heap[ref.key] = replace(thing, params=dtypes, origin=site, why=why)
             return
         seen = seen | {ref.key}
         fields = []
@@ -1151,6 +1336,9 @@ class Machine:
         thing = self.state.heap.get(ref.key)
         if thing is None or ref.key in seen:
             return
+        if is_put_off(thing):
+            yield Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",)))
+            return
         seen = seen | {ref.key}
         has_own = False
         for _, value in thing.fields:
@@ -1162,14 +1350,17 @@ class Machine:
                 has_own = True
                 yield from self.parameters_of(inner, seen)
         if not has_own and known.has_parameters(thing.cls):
-            yield Tensor(thing.params, False, thing.origin, thing.why, marks=frozenset(("parameter",)))
+            op, site = ("deepcopy", thing.site) if thing.is_copy else ("", None)
+            yield Tensor(
+                thing.params, False, thing.origin, thing.why, op, site, marks=frozenset(("parameter",))
+            )
 
     def is_module(self, ref: Ref) -> bool:
         """Whether an object is a torch module."""
         thing = self.state.heap.get(ref.key)
         if thing is None:
             return False
-        if not thing.is_own:
+        if not thing.is_own and not is_put_off(thing):
             return thing.cls.startswith("torch.nn.") or thing.cls == known.UNKNOWN_MODULE
         return any(known.is_module_class(name) for bases in self.classes.foreign(thing.cls) for name in bases)
 
@@ -1177,6 +1368,37 @@ class Machine:
         """A module was handed to code that is not looked into, which may cast it."""
         if isinstance(value, Ref) and self.is_module(value) and _CHANGES_DTYPE.search(to):
             self.cast_module(value, ANY, 0, "")
+
+
+def switch(test: ir.Expr) -> str:
+    """What identifies the test of a switch wherever it is asked: `args.fp16`, `precision == "fp16"`; "" for others."""
+    if isinstance(test, ir.Name):
+        return test.id
+    if isinstance(test, ir.Attr):
+        owner = switch(test.value)
+        return f"{owner}.{test.attr}" if owner else ""
+    if isinstance(test, ir.Compare) and test.op == "==" and isinstance(test.right, ir.Const):
+        owner = switch(test.left)
+        return f"{owner} == {test.right.value!r}" if owner else ""
+    return ""
+
+
+def _lowers(expr: ir.Expr) -> bool:
+    """Whether an expression names a cast to low precision, or a low dtype."""
+    if isinstance(expr, ir.Call):
+        return last(expr.func) in ("half", "bfloat16")
+    return isinstance(expr, (ir.Name, ir.Attr)) and any(known.dtype_named(n) in LOW for n in names(expr))
+
+
+def _may_be_low(value: Value) -> bool:
+    if isinstance(value, Dtype):
+        return True
+    return isinstance(value, Ref) or any(is_possible(t.dtypes) for t in tensors_in(value))
+
+
+def is_put_off(thing: Object) -> bool:
+    """Whether an object is made only when something is done with it."""
+    return bool(thing.fields) and thing.fields[0][0] == "#args"
 
 
 def _refs(value: Value) -> Iterator[Ref]:
@@ -1205,7 +1427,9 @@ def _one(value: Value) -> Value:
     if isinstance(value, Either):
         found = tensors_in(value)
         if found:
-            return join_all([*found, TOP]) if len(found) < len(value.values) else join_all(found)
+            others = [v for v in value.values if not isinstance(v, Tensor)]
+            is_number = all(numbers.is_number(v) or v == NONE for v in others)
+            return join_all(found) if is_number else join_all([*found, TOP])
         if all(isinstance(v, (Py, Number)) for v in value.values):
             return Number()
         return TOP
@@ -1222,7 +1446,7 @@ def _dtypes_of(value: Value) -> Dtypes:
         return value.dtypes
     if isinstance(value, Sequence_) and value.items:
         found = [_dtypes_of(item) for item in value.items]
-        return frozenset().union(*found) if all(found) else frozenset()
+        return frozenset().union(*found) if all(len(each) == 1 for each in found) else frozenset()
     return frozenset()
 
 

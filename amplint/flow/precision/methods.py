@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from amplint.flow.lift import last
 from amplint.flow.precision.functions import iterated
-from amplint.flow.precision.lattice import ANY, FLOATS, NAMED, Dtypes
+from amplint.flow.precision.lattice import ANY, FLOATS, INT64, NAMED, Dtypes, is_certain
 from amplint.flow.precision.library import apply_operator, call
-from amplint.flow.precision.modules import unknown_result
+from amplint.flow.precision.modules import pretrained, unknown_result
 from amplint.flow.precision.names import (
     AMBIGUOUS,
     CASTS,
@@ -55,6 +56,21 @@ if TYPE_CHECKING:
     from amplint.flow.precision.machine import Machine
 
 
+#: What an optimizer keeps for each parameter: tensors whose dtype is that of the parameter.
+_STATES = Mapping_((), Mapping_((), Tensor(ANY, marks=frozenset(("optimizer state",)))))
+OPTIMIZER_STATE = Mapping_((("state", _STATES), ("param_groups", TOP)))
+OPTIMIZER_NAME = re.compile(r"optim|^opts?$|_opt$|^opt_", re.IGNORECASE)
+
+
+def is_optimizer(machine: Machine, thing: Object) -> bool:
+    """Whether an object is an optimizer of torch, or of a class at hand that derives from one."""
+    if not thing.is_own:
+        return thing.cls.startswith("torch.optim.")
+    return any(
+        name.startswith("torch.optim.") for bases in machine.classes.foreign(thing.cls) for name in bases
+    )
+
+
 def attribute(machine: Machine, owner: Value, name: str, expr: ir.Attr) -> Value:
     """An attribute of a value that is no object of the files at hand."""
     if isinstance(owner, Tensor):
@@ -65,6 +81,8 @@ def attribute(machine: Machine, owner: Value, name: str, expr: ir.Attr) -> Value
     if isinstance(owner, Device) and name in ("type", "index"):
         return Py(owner.kind) if owner.kind and name == "type" else Number()
     if isinstance(owner, Top):
+        if name == "state" and OPTIMIZER_NAME.search(last(expr.value)):
+            return _STATES
         if name == "dtype":
             return Dtype(ANY)
         if name == "device":
@@ -82,13 +100,16 @@ def _tensor_attribute(machine: Machine, owner: Tensor, name: str, expr: ir.Attr)
     if name == "device":
         return Device()
     if name in ("T", "mT", "H", "mH", "real", "imag"):
-        return replace(
+        turned = replace(
             owner, is_scalar=None if name in ("real", "imag") else owner.is_scalar, op=name, site=expr.site
         )
+        machine.note(name, expr.site, (owner,), {}, turned)
+        return turned
     if name == "data":
         return owner
     if name == "grad":
-        return replace(owner, marks=owner.marks - IN_MODULE | {"gradient"})
+        # another tensor, whatever was done to make the one that it is the gradient of
+        return replace(owner, op="grad", site=expr.site, marks=owner.marks - IN_MODULE | {"gradient"})
     if name == "shape":
         return Many(Number("int"))
     return Number() if name in ("ndim", "itemsize", "is_cuda", "is_leaf", "requires_grad") else TOP
@@ -96,6 +117,8 @@ def _tensor_attribute(machine: Machine, owner: Tensor, name: str, expr: ir.Attr)
 
 def module_attribute(machine: Machine, owner: Ref, thing: Object, name: str, expr: ir.Attr) -> Value:
     """An attribute of an object that none of its own fields is."""
+    if name == "state" and is_optimizer(machine, thing):
+        return _STATES
     if not machine.is_module(owner):
         return TOP
     if name == "training":
@@ -168,9 +191,10 @@ def _tensor_method(
     if name in CASTS:
         return _cast(machine, owner, frozenset((CASTS[name],)), expr, name)
     if name in INTEGER_CASTS:
-        return replace(
-            owner, dtypes=frozenset((INTEGER_CASTS[name],)), origin=None, why="", op="to", site=expr.site
-        )
+        whole = frozenset((INTEGER_CASTS[name],))
+        cast = replace(owner, dtypes=whole, origin=None, why="", op="to", site=expr.site)
+        machine.note("to", expr.site, (owner,), {"dtype": Dtype(whole)}, cast, name)
+        return cast
     if name in ("to", "type", "type_as"):
         dtypes = _target(machine, owner.dtypes, args, keywords, expr, name)
         return _cast(machine, owner, dtypes, expr, name) if dtypes is not None else owner
@@ -203,6 +227,8 @@ def _tensor_method(
 
 def _cast(machine: Machine, owner: Tensor, dtypes: Dtypes, expr: ir.Call, name: str) -> Value:
     marks = owner.marks - {"parameter", "buffer", "output"} if dtypes != owner.dtypes else owner.marks
+    if owner.dtypes <= {INT64} and is_certain(dtypes):
+        marks = marks | {"integers"}
     changed = dtypes != owner.dtypes
     origin = expr.site if changed else owner.origin
     why = f"{name} makes it {one_of(dtypes)}" if changed else owner.why
@@ -267,9 +293,10 @@ def _object_method(
         return TOP
     if machine.is_module(owner):
         return _module_method(machine, owner, thing, name, args, keywords, expr)
-    if thing.cls.startswith("torch.optim."):
-        machine.note(f"optimizer.{name}", expr.site, (owner, *args), keywords, TOP)
-        return TOP
+    if is_optimizer(machine, thing):
+        result = OPTIMIZER_STATE if name == "state_dict" else TOP
+        machine.note(f"optimizer.{name}", expr.site, (owner, *args), keywords, result)
+        return result
     machine.note(f".{name}", expr.site, (owner, *args), keywords, TOP)
     return unknown_result(machine, name, args, expr)
 
@@ -303,6 +330,9 @@ def _module_method(
             thing = machine.state.heap[owner.key]
             machine.state.heap[owner.key] = thing.with_field(f"<{name}>", Py(True))
         return owner
+    if name == "state_dict" and not args and not keywords:
+        tensors = list(machine.parameters_of(owner))
+        return Mapping_((), join_all(tensors)) if tensors else TOP
     if name in ("parameters", "buffers"):
         found = list(machine.parameters_of(owner))
         return Many(join_all(found)) if found else Many(Tensor(ANY, marks=frozenset(("parameter",))))
@@ -362,7 +392,7 @@ def _class_method(
             machine.state.no_grad = no_grad
             return found
     if name == "from_pretrained" or name.startswith("from_"):
-        return _pretrained(machine, args, keywords, expr)
+        return pretrained(machine, args, keywords, expr)
     return TOP
 
 
@@ -417,25 +447,14 @@ def _unknown_method(
         return _cast(machine, Tensor(ANY), dtypes, expr, name) if is_cast and dtypes is not None else TOP
     if name == "type_as" or (name in operators() and name not in AMBIGUOUS and not name.startswith("new_")):
         return _tensor_method(machine, Tensor(ANY), name, args, keywords, expr)
+    if name == "state_dict" and OPTIMIZER_NAME.search(written):
+        return OPTIMIZER_STATE
     if name == "backward":
         machine.note("backward", expr.site, (TOP, *args), keywords, NONE)
         return NONE
     if name in ("from_pretrained", "from_single_file"):
-        return _pretrained(machine, args, keywords, expr)
+        return pretrained(machine, args, keywords, expr)
     machine.note(f".{name}", expr.site, (TOP, *args), keywords, TOP)
     for value in (*args, *keywords.values()):
         machine.escapes(value, name)
     return unknown_result(machine, name, args, expr)
-
-
-def _pretrained(
-    machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
-) -> Value:
-    given = keywords.get("torch_dtype", keywords.get("dtype"))
-    if not isinstance(given, Dtype):
-        return TOP
-    ref = Ref((*machine.frame, expr.site))
-    why = f"from_pretrained loads it in {one_of(given.dtypes)}"
-    machine.state.heap[ref.key] = Object(UNKNOWN_MODULE, (), given.dtypes, expr.site, why, site=expr.site)
-    machine.note("from_pretrained", expr.site, args, keywords, ref)
-    return ref

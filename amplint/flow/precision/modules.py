@@ -175,3 +175,17 @@ def make_optimizer(
     machine.state.heap[ref.key] = Object(name, (("params", given),), site=expr.site)
     machine.note(name, expr.site, args, keywords, ref)
     return ref
+
+
+def pretrained(
+    machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call
+) -> Value:
+    """A model that is loaded, which is not looked into."""
+    given = keywords.get("torch_dtype", keywords.get("dtype"))
+    if not isinstance(given, Dtype):
+        return TOP
+    ref = Ref((*machine.frame, expr.site))
+    why = f"from_pretrained loads it in {one_of(given.dtypes)}"
+    machine.state.heap[ref.key] = Object(UNKNOWN_MODULE, (), given.dtypes, expr.site, why, site=expr.site)
+    machine.note("from_pretrained", expr.site, args, keywords, ref)
+    return ref

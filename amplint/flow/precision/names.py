@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,45 @@ NUMBERS = {
     "torch.inf": math.inf,
     "numpy.pi": math.pi,
     "numpy.inf": math.inf,
+    "sys.float_info.epsilon": sys.float_info.epsilon,
+    "sys.float_info.max": sys.float_info.max,
+    "sys.float_info.min": sys.float_info.min,
 }
 #: Names of contexts that may enter a region.
 MAY_ENTER = re.compile(r"autocast|amp\b|_amp|amp_|precision|mixed|fp16|bf16|half", re.IGNORECASE)
+#: Methods that every module has, and that say nothing of what is in it.
+MODULE_METHODS = frozenset(
+    (
+        *(
+            "to",
+            "half",
+            "bfloat16",
+            "float",
+            "double",
+            "cuda",
+            "npu",
+            "cpu",
+            "xpu",
+            "train",
+            "eval",
+            "parameters",
+        ),
+        *(
+            "named_parameters",
+            "state_dict",
+            "load_state_dict",
+            "requires_grad_",
+            "zero_grad",
+            "training",
+            "apply",
+        ),
+    )
+)
 #: What a module's own tensors are marked with.
 IN_MODULE = frozenset(("parameter", "buffer"))
 UNKNOWN_MODULE = "?"
+#: A region of one is looked at as one of the other, too: as it is before and after a port.
+ACCELERATORS = frozenset(("cuda", "npu"))
 _MODULE_BASES = ("torch.nn.", "pytorch_lightning.", "lightning.", "transformers.", "diffusers.", "timm.")
 MODULE_NAME = re.compile(
     r"model|net\b|_net|net_|\bnet|unet|encoder|decoder|backbone|generator|discriminator|policy|actor|critic"
@@ -160,7 +194,11 @@ AUTOCASTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "amplint.runtime.autocast": (("enabled", "dtype", "cache_enabled"), ""),
 }
 #: Marks that stay with a tensor through operators that only move or scale its elements.
-_LASTING = frozenset(("output", "positions", "sigmoid", "frozen"))
+_LASTING = frozenset(("output", "positions", "frequencies", "integers", "sigmoid", "frozen"))
+_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "outer", "einsum", "matmul", "ger", "bmm"))
+#: What makes frequencies of positions, and what leaves them frequencies.
+_RAISES = ("pow", "float_power", "exp")
+_TURNS = ("reciprocal", "cat", "stack")
 _KEEPS = frozenset(("keep", "list", "getitem", "clamp", "values"))
 
 
@@ -212,11 +250,10 @@ def kept_marks(op: str, operands: Sequence[Tensor]) -> set[str]:
     found = {mark for t in operands for mark in t.marks & _LASTING}
     row = operators().get(op)
     if row is not None and row.result not in _KEEPS and op != "getitem":
-        found &= (
-            {"positions", "frozen"}
-            if op in ("add", "sub", "mul", "div", "outer", "einsum", "matmul")
-            else set()
-        )
+        before = found
+        found = before & {"positions", "frequencies", "frozen"} if op in _ARITHMETIC else set()
+        if ("positions" in before and op in _RAISES) or ("frequencies" in before and op in _TURNS):
+            found.add("frequencies")
     if op == "sigmoid" or op == "softmax":
         found.add("sigmoid" if op == "sigmoid" else "softmax")
     return found

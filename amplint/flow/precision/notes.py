@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amplint.flow.precision.operators import Ambient
-from amplint.flow.precision.values import Tensor, Value, join
+from amplint.flow.precision.values import TOP, Tensor, Value, join
 
 #: Different ways in which one operator ran that are kept.
 _MOST_WAYS = 12
@@ -55,8 +55,14 @@ class Notes:
     by_site: dict[int, list[Applied]] = field(default_factory=dict)
     #: Site of a name or attribute -> what it stood for, and what autocast did there.
     names: dict[int, tuple[Value, Ambient]] = field(default_factory=dict)
+    #: The functions that these names stand in.
+    homes: dict[int, str] = field(default_factory=dict)
+    #: Functions that were not looked into at one call or another, since nothing could be seen there, or too much.
+    passed_over: set[str] = field(default_factory=set)
     #: Functions that were entered, and how often.
     entered: dict[str, int] = field(default_factory=dict)
+    #: Tests that decide whether something becomes low precision, as written, in the order in which they were met.
+    switches: list[str] = field(default_factory=list)
     #: Parts of the analysis that took too long and were left.
     gave_up: int = 0
 
@@ -66,10 +72,25 @@ class Notes:
         if len(known) < _MOST_WAYS and applied not in known:
             known.append(applied)
 
-    def saw(self, site: int, value: Value, ambient: Ambient) -> None:
+    def add(self, other: Notes) -> None:
+        """Keep what ran under an assumption, before what ran without."""
+        for site, ways in other.by_site.items():
+            known = self.by_site.get(site, [])
+            new = [applied for applied in ways if applied not in known]
+            self.by_site[site] = [*new, *known][:_MOST_WAYS]
+        self.gave_up += other.gave_up
+
+    def saw(self, site: int, value: Value, ambient: Ambient, function: str) -> None:
         """Keep what a name stood for."""
+        self.homes[site] = function
         known = self.names.get(site)
         self.names[site] = (value if known is None else join(known[0], value), ambient)
+
+    def settle(self) -> None:
+        """What names stand for in functions that were passed over may be something else as well."""
+        for site, (value, ambient) in self.names.items():
+            if self.homes[site] in self.passed_over:
+                self.names[site] = (join(value, TOP), ambient)
 
     @property
     def applied(self) -> Iterator[Applied]:

@@ -120,6 +120,12 @@ def category(backend: str, op: str, torch: tuple[int, int]) -> str:
     return ""
 
 
+def pools(op: str, args: Sequence[Value], keywords: Mapping[str, Value]) -> bool:
+    """Whether `interpolate` is called with the mode that is an adaptive pooling, which no list names."""
+    mode = keywords.get("mode", args[3] if len(args) > 3 else None)
+    return op in ("interpolate", "upsample") and mode == Py("area")
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of one backend and torch version."""
@@ -136,7 +142,7 @@ class Rules:
             return _plain(row, args, keywords, default)
         if isinstance(keywords.get("out"), Tensor):  # autocast does not know operators that write into `out`
             return _plain(row, args, keywords, default)
-        listed = category(self.backend, op, self.torch)
+        listed = "" if pools(op, args, keywords) else category(self.backend, op, self.torch)
         may_be_unlisted = False
         if op in _BY_ARGUMENTS:
             listed, may_be_unlisted = _BY_ARGUMENTS[op](self.backend, listed, args, keywords)
@@ -182,6 +188,8 @@ class Rules:
             lifted = [_changed(value, lambda dtype: frozenset((_lifted(dtype),))) for value in args]
             return _plain(row, lifted, keywords, default)
         low = ambient.dtypes
+        if listed == "lower":  # what is not known is cast like what is
+            args = [Tensor(ANY) if isinstance(v, Top) and i < 2 else v for i, v in enumerate(args)]
         if listed == "promote":
             operands = [t for value in (*args, *keywords.values()) for t in tensors_in(value)]
             low = _widest([t.dtypes for t in operands], low)

@@ -29,6 +29,8 @@ class Object:
     #: It was made by a class at hand.
     is_own: bool = False
     site: int | None = None
+    #: It was copied from another, at `site`.
+    is_copy: bool = False
 
     def get(self, name: str) -> Value | None:
         """A field."""
@@ -55,12 +57,15 @@ class State:
 
 
 def joined(states: Iterable[State]) -> State | None:
-    """What holds after any of several paths; None where there is none."""
+    """What holds after any of several paths; None where there is none, and the one itself where there is one."""
     found: State | None = None
+    is_own = False
     for state in states:
         if found is None:
-            found = state.copy()
+            found = state
             continue
+        if not is_own:
+            found, is_own = found.copy(), True
         for key, value in state.variables.items():
             known = found.variables.get(key)
             found.variables[key] = value if known is None or known is value else join(known, value)
@@ -85,4 +90,5 @@ def _join_objects(first: Object, second: Object) -> Object:
         low.why,
         first.is_own,
         first.site,
+        first.is_copy and second.is_copy,
     )

@@ -211,6 +211,7 @@ Value = (
 
 TOP = Top()
 NONE = Py(None)
+_EMPTY = Sequence_((), "list")
 #: A tensor of unknown dtype.
 SOME = Tensor(ANY)
 
@@ -244,7 +245,8 @@ def join(first: Value, second: Value) -> Value:
             return Sequence_(tuple(join(a, b) for a, b in pairs), first.kind)
         return Many(join_all([*first.items, *second.items]))
     if isinstance(first, (Many, Sequence_)) and isinstance(second, (Many, Sequence_)):
-        return Many(join(element_of(first), element_of(second)))
+        filled = [v for v in (first, second) if v not in (Sequence_(()), Sequence_((), "list"))]
+        return Many(join_all(map(element_of, filled)))
     if isinstance(first, Mapping_) and isinstance(second, Mapping_):
         return _join_mappings(first, second)
     if _is_number(first) and _is_number(second):

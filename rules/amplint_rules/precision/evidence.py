@@ -17,6 +17,48 @@ from amplint.model.module import ModuleModel
 from amplint.model.units import is_library, is_own
 from amplint.rule import Context, Report
 
+#: Operators that move elements and compute nothing.
+MOVES = (
+    *(
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "permute",
+        "transpose",
+        "swapaxes",
+        "movedim",
+        "t",
+        "T",
+        "mT",
+    ),
+    *(
+        "getitem",
+        "contiguous",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "repeat",
+        "detach",
+        "clone",
+        "chunk",
+        "split",
+    ),
+    *(
+        "unbind",
+        "narrow",
+        "select",
+        "gather",
+        "index_select",
+        "cat",
+        "stack",
+        "narrow",
+        "view_as",
+        "expand_as",
+    ),
+)
+_MOST_BEFORE = 24
+
 #: What happens at a place, for a trace; nodes by their sites.
 Step = tuple[int, str]
 
@@ -73,7 +115,7 @@ def place(ctx: Context, site: int) -> tuple[ModuleModel, cst.CSTNode]:
     """The module and the node at a site."""
     if is_own(site):
         return ctx.model, ctx.model.tree.nodes[site]
-    return seen(ctx).linked.place(site)
+    return seen(ctx).files.place(site)
 
 
 def node(ctx: Context, site: int) -> cst.CSTNode:
@@ -134,6 +176,66 @@ def confidence(
     return Confidence.LOW if is_possible(dtypes, wanted) else None
 
 
+def trains(ctx: Context) -> bool:
+    """Whether something in the file is trained: a backward, an optimizer, a step of a framework's trainer."""
+    found = notes(ctx)
+    if any(a.op == "backward" or a.op.startswith(("torch.optim.", "optimizer.")) for a in found.applied):
+        return True
+    return any(
+        name.rpartition(".")[2] in ("training_step", "train_step", "manual_backward")
+        for name in ctx.model.function_names
+    )
+
+
+def before(ctx: Context, value: Value, *through: str) -> Iterator[Applied]:
+    """The operators that made a tensor, nearest first, going on through those of the named operators."""
+    found = notes(ctx)
+    left, seen = [value], set[int]()
+    while left:
+        for applied in found.made(left.pop(0)):
+            if id(applied) in seen or len(seen) > _MOST_BEFORE:
+                continue
+            seen.add(id(applied))
+            yield applied
+            if applied.op in through:
+                left.extend(applied.args)
+
+
+def leaves_region(ctx: Context, value: Tensor) -> bool:
+    """Whether a tensor is low precision because of an autocast region in which it was computed."""
+    if value.origin is None:
+        return False
+    ways = notes(ctx).by_site.get(value.origin, ())
+    return any(a.ambient.enabled and a.op != "to" for a in ways)
+
+
+def as_float32(ctx: Context, site: int, message: str, safe: bool = False) -> Fix | str:
+    """A fix that gives the call at `site` what it is called on, or its first argument, as float32."""
+    model, call = place(ctx, site)
+    if model is not ctx.model or not isinstance(call, cst.Call):
+        return "cast the operand to float32 first"
+    first = call.args[0] if call.args else None
+    operand: cst.BaseExpression
+    if isinstance(call.func, cst.Attribute) and _is_tensor_method(ctx, site, call):
+        operand = call.func.value
+    elif first is None or first.star or (first.keyword is not None and first.keyword.value != "input"):
+        return "cast the operand to float32 first"
+    else:
+        operand = first.value
+    span = model.tree.span(operand)
+    edits = [Edit(Span(span.end, span.end), ".float()")]
+    if not operand.lpar and not isinstance(operand, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+        edits = [Edit(Span(span.start, span.start), "("), Edit(Span(span.end, span.end), ").float()")]
+    applicability = Applicability.SAFE if safe else Applicability.UNSAFE
+    return Fix(FixKind.REPAIR, applicability, message, tuple(edits))
+
+
+def _is_tensor_method(ctx: Context, site: int, call: cst.Call) -> bool:
+    """Whether an operator was called as a method: no module, and no function of a library."""
+    is_module = any(a.form.startswith("module") for a in notes(ctx).by_site.get(site, ()))
+    return not is_module and not any(ctx.model.names.resolve(call.func))
+
+
 def said(dtypes: Dtypes) -> str:
     """Dtypes in words: "float16", "float16 or bfloat16"."""
     return " or ".join(sorted(d for d in dtypes if d != UNKNOWN and d in LOW)) or "half precision"
@@ -142,6 +244,15 @@ def said(dtypes: Dtypes) -> str:
 def operands(applied: Applied) -> tuple[Tensor, ...]:
     """The tensors that an operator ran on."""
     return applied.tensors
+
+
+def in_optimizer(ctx: Context, applied: Applied) -> bool:
+    """Whether an operator stands in a class that derives from torch's optimizers."""
+    model, found = place(ctx, applied.site)
+    around = next((n for n in model.tree.ancestors(found) if isinstance(n, cst.ClassDef)), None)
+    return around is not None and any(
+        name.startswith("torch.optim.") for base in around.bases for name in model.names.resolve(base.value)
+    )
 
 
 def upcast(ctx: Context, site: int, message: str, back: bool = True) -> Fix | str:
@@ -154,7 +265,11 @@ def upcast(ctx: Context, site: int, message: str, back: bool = True) -> Fix | st
     tree = model.tree
     if model is not ctx.model or not isinstance(call, cst.Call):
         return "cast the operand to float32 first"
-    is_method = isinstance(call.func, cst.Attribute) and not any(model.names.resolve(call.func))
+    is_method = (
+        isinstance(call.func, cst.Attribute)
+        and not any(model.names.resolve(call.func))
+        and not _is_module_call(ctx, site)
+    )
     operand: cst.BaseExpression | None = None
     if is_method and isinstance(call.func, cst.Attribute):
         operand = call.func.value
@@ -169,3 +284,26 @@ def upcast(ctx: Context, site: int, message: str, back: bool = True) -> Fix | st
         last = tree.span(call).end
         edits.append(Edit(Span(last, last), f".to({text}.dtype)"))
     return Fix(FixKind.REPAIR, Applicability.UNSAFE, message, tuple(edits))
+
+
+def lift(ctx: Context, site: int, message: str, is_safe: bool = False) -> Fix | str:
+    """A fix that gives the call at `site` its first operand as float32: the argument `input`, or the first one."""
+    model, call = place(ctx, site)
+    if model is not ctx.model or not isinstance(call, cst.Call):
+        return "cast the operand to float32 first"
+    plain = (a for a in call.args[:1] if not a.star and a.keyword is None)
+    named = (a for a in call.args if a.keyword is not None and a.keyword.value == "input")
+    given = next((a.value for a in (*plain, *named)), None)
+    if given is None:
+        return "cast the operand to float32 first"
+    span = model.tree.span(given)
+    is_simple = isinstance(given, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
+    edits = [Edit(Span(span.end, span.end), ".float()" if is_simple else ").float()")]
+    if not is_simple:
+        edits.insert(0, Edit(Span(span.start, span.start), "("))
+    return Fix(FixKind.REPAIR, Applicability.SAFE if is_safe else Applicability.UNSAFE, message, tuple(edits))
+
+
+def _is_module_call(ctx: Context, site: int) -> bool:
+    """Whether a module is called at a site, rather than a method of a tensor."""
+    return any(applied.form.startswith("module ") for applied in notes(ctx).by_site.get(site, ()))

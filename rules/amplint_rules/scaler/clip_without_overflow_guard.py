@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from amplint.finding import Confidence, Severity
-from amplint.flow import walk
 from amplint.flow.dtypes import BF16, FP16
 from amplint.flow.held import Held, Placed, objects_of
 from amplint.flow.lift import names
@@ -14,14 +13,12 @@ from amplint.flow.steps import factor_of, has_owner, is_divided, optimizer_steps
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
+from amplint_rules.scaler import finite
 
 _CLIPPERS = (
     "torch.nn.utils.clip_grad_norm_",
     "torch.nn.utils.clip_grad.clip_grad_norm_",
 )
-#: Any of these is a look at whether values are finite.
-_CHECKS = ("isfinite", "isnan", "isinf", "nan_to_num", "nan_to_num_", "error_if_nonfinite", "detect_anomaly")
-_CHECKS_TOO = ("finite", "nan", "overflow", "skip")
 _CHOICE = "raise (error_if_nonfinite=True) or skip the step (where the norm is not finite): that is a choice"
 
 
@@ -32,7 +29,7 @@ def check(ctx: Context) -> Iterable[Report]:
         return
     held = objects_of(model)
     losses = regions_of(model).losses
-    if not losses or has_owner(model, held) or any(_is_check(name) for name in _identifiers(held)):
+    if not losses or has_owner(model, held) or finite.asks(held):
         return
     stepping = {step.function for step in optimizer_steps(held)}
     nodes = model.tree.nodes
@@ -75,19 +72,6 @@ def _kind(loss: Loss) -> str:
     """The one dtype of the regions that a loss comes from, "" for several."""
     kinds = {kind for region in loss.regions for kind in region.kinds}
     return kinds.pop() if len(kinds) == 1 else ""
-
-
-def _is_check(name: str) -> bool:
-    return name in _CHECKS or any(part in name.lower() for part in _CHECKS_TOO)
-
-
-def _identifiers(held: Held) -> Iterator[str]:
-    for function in held.functions.values():
-        for expr in walk.expressions(function.body):
-            if isinstance(expr, (ir.Name, ir.Attr)):
-                yield expr.id if isinstance(expr, ir.Name) else expr.attr
-            elif isinstance(expr, ir.Call):
-                yield from (arg.keyword for arg in expr.args if arg.keyword is not None)
 
 
 RULE = Rule(

@@ -1,0 +1,1 @@
+"""Rules about what an Ascend NPU computes otherwise than CUDA."""
