@@ -35,6 +35,7 @@ PAIRS = (
 #: Where there are no values, torch runs other code for these, which promotes where kernels do not.
 _DECOMPOSED = ("block_diag", "cdist", "cross_entropy", "huber_loss", "nll_loss", "normal", "soft_margin_loss")
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int64", "bool")
+FEW = (("float16", "float16"), ("float32", "float32"), ("int64", "int64"))
 #: Statements of the largest program.
 LONGEST = 24
 
@@ -67,7 +68,7 @@ def programs(device: str, examples: int) -> Report:
 def rows(device: str, every: bool) -> Report:
     """Every row of the table of operators, with operands of every dtype, in regions and outside."""
     total = Report()
-    pairs = [(dtype, dtype) for dtype in DTYPES] + (list(PAIRS) if every else [])
+    pairs = [(dtype, dtype) for dtype in DTYPES] + list(PAIRS) if every else list(FEW)
     regions = ["", f"torch.autocast('{device}', dtype=torch.float16)"]
     if every:
         regions.append(f"torch.autocast('{device}', dtype=torch.bfloat16)")
