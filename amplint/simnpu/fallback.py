@@ -192,7 +192,9 @@ def _fresh_outputs(
 
 
 def _compute(op: Any, plan: _Plan, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if plan.name in _MATMUL and any(isinstance(each, torch.Tensor) and is_half(each) for each in args):
+    tensors = [each for each in args if isinstance(each, torch.Tensor)]
+    # of several dtypes: the kernel refuses them
+    if plan.name in _MATMUL and any(map(is_half, tensors)) and len({each.dtype for each in tensors}) == 1:
         return _through_float32(op, plan, args, kwargs)
     try:
         return op(*args, **kwargs)

@@ -8,6 +8,7 @@ claims of the same places. `mistakes` are the claims that are not true.
 from __future__ import annotations
 
 import ast
+import logging
 import re
 import warnings
 from collections import Counter
@@ -17,13 +18,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import libcst
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amplint.flow.precision.analysis import interpret
 from amplint.flow.precision.lattice import UNKNOWN
-from amplint.flow.precision.operators import CPU, Rules, operators
+from amplint.flow.precision.operators import CPU, CUDA, NPU, Rules, operators
 from amplint.flow.precision.values import (
     Dtype,
     Either,
@@ -136,14 +140,49 @@ def _after(targets: list[ast.expr]) -> Iterator[ast.AST]:
                 yield ast.copy_location(ast.Expr(_look(node, node)), node)
 
 
+class _OneDtype(TorchDispatchMode):
+    """Refuses what kernels refuse: products of tensors of several dtypes."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _PRODUCTS.match(func.overloadpacket.__name__):
+            dtypes = {each.dtype for each in args if isinstance(each, torch.Tensor)}
+            if len(dtypes) > 1:
+                raise RuntimeError("several dtypes")
+        return func(*args, **(kwargs or {}))
+
+
+_PRODUCTS = re.compile(r"(add|badd)?(mm|bmm|mv)$|v?dot$|.*convolution|.*attention|_?prelu|linear")
+_new_parameter = torch.nn.Parameter.__new__
+
+
+def _frozen(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+    """A parameter that needs no gradient, for which torch would ask the GPU's libraries."""
+    return _new_parameter(cls, data, False)
+
+
 @contextmanager
 def on(device: str) -> Iterator[None]:
-    """New tensors lie on a device."""
-    with warnings.catch_warnings():
+    """New tensors lie on a device; those of CUDA have no values, and need no GPU."""
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if device == CPU:
             yield
             return
+        if device == CUDA and not torch.cuda.is_available():
+            logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+            stack.enter_context(patch("torch.cuda.amp.common.amp_definitely_not_available", bool))
+            stack.enter_context(
+                patch("torch.amp.autocast_mode.torch.cuda.is_bf16_supported", lambda *_: True)
+            )
+            # what would ask the GPU's libraries
+            for name in ("kaiming_uniform_", "uniform_", "normal_"):
+                stack.enter_context(patch(f"torch.nn.init.{name}", lambda tensor, *args, **given: tensor))
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(patch.object(torch.nn.Parameter, "__new__", _frozen))
+            stack.enter_context(FakeTensorMode())
+            stack.enter_context(_OneDtype())
         torch.set_default_device(device)
         try:
             yield
@@ -310,7 +349,7 @@ class Writer:
 
     def attempt(self, text: str, label: str = "") -> bool:
         """Write a statement, if torch takes it."""
-        if ".double()" in text and self.shared.device != CPU:
+        if ".double()" in text and self.shared.device == NPU:
             return False
         try:
             exec(_compiled(text), self.env)
@@ -384,7 +423,7 @@ class Writer:
             made = f"torch.randint(0, 4, {'(4,)' if kind == 'l' else '(4, 4)'})"
         elif kind == "k":
             made = "torch.rand(4, 4) > 0.5"
-        elif dtype in OTHERS:
+        elif dtype not in FLOATS:
             made = f"torch.randint(0, 2, {shape}).to({dtype})"
         elif self.random.random() < 0.3:
             made = f"torch.randn({shape}).to({dtype})"
@@ -558,7 +597,7 @@ class Shared:
         self.random = random
         self.device = device
         #: An NPU has no float64: torch_npu gives float32 in its place, which amplint does not say.
-        self.floats = FLOATS if device == CPU else FLOATS[:3]
+        self.floats = FLOATS[:3] if device == NPU else FLOATS
         self.count = 0
         self.env: dict[str, Any] = {"__name__": "program"}
         exec(HEAD, self.env)

@@ -185,6 +185,8 @@ def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value],
 
 @_handles("builtins.max", "builtins.min")
 def _extreme(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value], expr: ir.Call) -> Value:
+    if len(args) > 1 and any(tensors_in(a) for a in args):
+        return join_all(args)
     found = [t for a in args for t in tensors_in(a)]
     return join_all(found) if found else Number() if all(isinstance(a, (Py, Number)) for a in args) else TOP
 

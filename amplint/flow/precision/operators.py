@@ -248,11 +248,12 @@ def _div_list(
 def _einsum_list(
     backend: str, listed: str, args: Sequence[Value], keywords: Mapping[str, Value]
 ) -> tuple[str, bool]:
-    """The CPU's autocast does not know einsum: products are made by bmm, and there is none of one operand."""
+    """The CPU's autocast does not know it: bmm or mm makes the product, or a plain one where no index is summed."""
     operands = [t for value in args for t in tensors_in(value)]
-    if backend != CPU or (len(operands) > 1 and not any(isinstance(value, Many) for value in args)):
+    if backend != CPU:
         return listed, False
-    return ("", False) if not any(isinstance(value, Many) for value in args) else (listed, True)
+    is_one = len(operands) == 1 and not any(isinstance(value, Many) for value in args)
+    return "" if is_one else listed, True
 
 
 def _inner_list(
@@ -275,13 +276,25 @@ def _pad_list(
     return "fp32", not isinstance(mode, Py)
 
 
+def _interpolate_list(
+    backend: str, listed: str, args: Sequence[Value], keywords: Mapping[str, Value]
+) -> tuple[str, bool]:
+    """One of the modes is a pooling, which no list has."""
+    mode = args[3] if len(args) > 3 else keywords.get("mode", Py("nearest"))
+    if mode == Py("area"):
+        return "", False
+    return listed, bool(listed) and not isinstance(mode, Py)
+
+
 #: Operators whose list depends on the arguments: the list, and whether it may be none.
 _BY_ARGUMENTS: Mapping[str, Callable[[str, str, Sequence[Value], Mapping[str, Value]], tuple[str, bool]]] = {
     "div": _div_list,
     "einsum": _einsum_list,
     "linalg_vecdot": lambda backend, listed, args, keywords: (listed, backend == NPU),
     "inner": _inner_list,
+    "interpolate": _interpolate_list,
     "pad": _pad_list,
+    "tensordot": _einsum_list,
 }
 
 
@@ -655,7 +668,8 @@ def _normal(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value],
     found = [value for value in given if isinstance(value, Tensor)]
     if not found and all(isinstance(value, (Py, Number)) for value in given):
         return _create(row, args, keywords, default)
-    return Tensor(found[0].dtypes if found else ANY, None if len(found) != 1 else found[0].is_scalar)
+    dtypes = _floating(found[0].dtypes, default) if found else ANY
+    return Tensor(dtypes, None if len(found) != 1 else found[0].is_scalar)
 
 
 def _sizes(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value], default: Dtypes) -> Value:
