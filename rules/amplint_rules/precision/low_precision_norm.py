@@ -210,10 +210,15 @@ def _modules(ctx: Context) -> Iterator[Suspect]:
         if not applied.form.startswith("module ") or not is_certain(weight.dtypes):
             continue
         has_averages = applied.op in _WITH_AVERAGES
-        if not has_averages and (applied.ambient.enabled is not False or not _is_of_norm(ctx, weight.origin)):
-            continue
         name = applied.form.removeprefix("module ")
         dtype = evidence.said(weight.dtypes)
+        if not has_averages:
+            if applied.ambient.enabled is not False:
+                continue
+            if not _is_of_norm(ctx, weight.origin):
+                if weight.dtypes == {F16} and is_certain(_dtypes(applied.result), (F16,)):
+                    yield _of_half_model(ctx, applied, weight, name, walks)
+                continue
         loses = "whose running averages stop moving" if has_averages else "which normalises in it"
         yield Suspect(
             weight.origin,
@@ -222,6 +227,19 @@ def _modules(ctx: Context) -> Iterator[Suspect]:
             Confidence.LOW if walks else Confidence.MEDIUM,
             applied.entry,
         )
+
+
+def _of_half_model(ctx: Context, applied: Applied, weight: Tensor, name: str, walks: bool) -> Suspect:
+    """A norm in a model that is float16 as a whole, and trained so; bfloat16 is often meant."""
+    has_masters = "master" in ctx.model.source.text
+    return Suspect(
+        applied.site,
+        f"{name} normalises in float16 here, as the whole model was made so for training: a spread below a "
+        "thousandth of the mean is lost before it; keep float32 weights and let autocast choose",
+        (*evidence.origin(weight), (applied.site, f"{name} of a float16 input with float16 weights")),
+        Confidence.LOW if walks or has_masters else Confidence.MEDIUM,
+        applied.entry,
+    )
 
 
 def _is_of_norm(ctx: Context, origin: int) -> bool:
