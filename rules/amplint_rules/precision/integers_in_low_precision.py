@@ -113,10 +113,12 @@ def _angles(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     if sure is None or worst is None:
         return
     dtype = evidence.said(worst.dtypes)
+    is_half = worst.dtypes == {F16}
     yield Suspect(
         applied.site,
-        f"angles are made of positions and frequencies in {dtype}: at a position of 1000 they are off by up to "
-        f"{'half a radian' if worst.dtypes == {F16} else 'several radians'}; multiply in float32, and cast cos and sin",
+        f"positions are multiplied by frequencies or slopes in {dtype}, which has no integers between "
+        f"{'2048 and 2050' if is_half else '256 and 258'}: at a position of 1000 an angle is off by up to "
+        f"{'half a radian' if is_half else 'several radians'}; multiply in float32 and cast what comes out",
         (*evidence.origin(worst), (applied.site, f"multiplied in {dtype}")),
         sure,
         applied.entry,
