@@ -170,7 +170,8 @@ def _sum(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Value],
     dtypes = added.dtypes  # elements of a list of unknown length are alike
     if isinstance(over, Sequence_):
         several = [t for item in over.items for t in tensors_in(item)]
-        dtypes, shape = several[0].dtypes, several[0].is_scalar
+        first, shape = several[0].dtypes, several[0].is_scalar
+        dtypes = frozenset(INT64 if d == BOOL else d for d in first)  # it is added to 0
         for other in several[1:]:
             dtypes = pairs(dtypes, other.dtypes, shape, other.is_scalar)
             shape = (

@@ -766,7 +766,7 @@ class Machine:
             found = self._from_outside(expr)
         if found is None:
             found = self._named(expr)
-        if isinstance(found, (Tensor, Region, Either)) and is_own(expr.site):
+        if isinstance(found, (Tensor, Region, Either, Top)) and is_own(expr.site):
             self._saw(expr.site, found)
         return found
 
