@@ -72,6 +72,8 @@ def _number(machine: Machine, args: Sequence[Value], keywords: Mapping[str, Valu
         except (TypeError, ValueError, OverflowError):
             return Number(what if what != "abs" else "")
         return Py(made, args[0].site)
+    if what == "abs" and args and not isinstance(args[0], Number):
+        return TOP
     if args and isinstance(args[0], Tensor):
         machine.note(f"builtins.{what}", expr.site, args, {}, Number(what))
     return Number(what if what != "abs" else "")
