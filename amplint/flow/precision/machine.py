@@ -291,7 +291,12 @@ class Machine:
             self._entry = site
         regions = self.state.regions
         no_grad = self.state.no_grad
+        outermost = not self._calls
+        if outermost:
+            self._calls.append(Call(function, (), me))  # what decorators evaluate belongs to some function
         self._decorate(function, bound)
+        if outermost:
+            self._calls.clear()
         try:
             return self._run(function, frame, me, bound, outer)
         finally:
