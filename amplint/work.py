@@ -35,6 +35,8 @@ class FixMode:
     unsafe: bool = False
     #: Write the files; otherwise the changes are only returned (for `--diff`).
     write: bool = False
+    #: Only fixes of the rules with these codes; of all where it is empty.
+    codes: frozenset[str] = frozenset()
 
     @property
     def any(self) -> bool:
@@ -45,6 +47,8 @@ class FixMode:
         """Whether this mode applies the fix of `finding`."""
         fix = finding.fix
         if fix is None or fix.applicability.value == "display":
+            return False
+        if self.codes and finding.code not in self.codes:
             return False
         wanted = self.ports if fix.kind.value == "port" else self.repairs
         return wanted and (self.unsafe or fix.applicability.value == "safe")
@@ -186,6 +190,18 @@ class Checker:
             statistics=made.statistics,
             asked=asked,
         )
+
+    def is_broken(self, source: Source) -> bool:
+        """Whether a file that was checked cannot be parsed."""
+        from amplint.syntax.syntax_error import SyntaxProblem
+
+        return isinstance(self._models.get(source.data), SyntaxProblem)
+
+    def forget(self, *keep: Source) -> None:
+        """Drop the models of all files but these."""
+        wanted = {source.data for source in keep}
+        for data in [data for data in self._models if data not in wanted]:
+            del self._models[data]
 
     def explain_flow(self, source: Source, row: int) -> Explanation:
         """What the analyses believe at a row; `SourceError` if the file cannot be parsed."""

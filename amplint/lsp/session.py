@@ -1,0 +1,262 @@
+"""The state of one client: open documents, their results, and the checks that are due."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amplint.config import ConfigError, Settings
+from amplint.discover import display_name
+from amplint.lsp import worker
+from amplint.lsp.analysis import NOW, SOON, Analysis, WorkerDied
+from amplint.lsp.documents import Document, Documents, path_of, uri_of
+from amplint.lsp.messages import Checked, Unsaved
+from amplint.lsp.positions import Text
+from amplint.lsp.results import Result, result_of
+from amplint.lsp.settings import EditorSettings, Scope, Scopes
+
+
+@dataclass
+class _State:
+    """What is known of an open document."""
+
+    #: Changes with its text, its configuration, and what it depends on.
+    stamp: int
+    result: Result | None = None
+    check: asyncio.Task[Result | None] | None = None
+    #: The check has not begun: it waits for the user to stop typing.
+    is_waiting: bool = False
+    #: A text that killed the worker; it is not tried again.
+    deadly: str | None = None
+    scopes: set[Scope] = field(default_factory=set)
+
+
+class Session:
+    """Open documents and their results. All of it lives on the event loop of the server."""
+
+    def __init__(self, documents: Documents, warn: Callable[[str], None]) -> None:
+        self.documents = documents
+        self.analysis = Analysis()
+        self.scopes = Scopes()
+        #: Settings for everything, and for single workspace folders by path.
+        self.editor = EditorSettings()
+        self.by_folder: dict[str, EditorSettings] = {}
+        #: Called with every new result, and with documents whose results may have changed without their text.
+        self.publish: Callable[[str, Result], None] = lambda uri, result: None
+        self.outdated: Callable[[], None] = lambda: None
+        self._warn = warn
+        self._warned: set[str] = set()
+        self._states: dict[str, _State] = {}
+        self._stamps = itertools.count(1)
+        self._background: set[asyncio.Future[None]] = set()
+
+    # -- what happens to documents ---------------------------------------------------------------------------
+
+    def touch(self, uri: str) -> None:
+        """The text of a document changed (or it was opened)."""
+        state = self._states.get(uri)
+        stamp = next(self._stamps)
+        if state is None:
+            self._states[uri] = _State(stamp)
+        else:
+            state.stamp = stamp
+            if state.check is not None:
+                state.check.cancel()
+                state.check = None
+
+    def touch_all(self) -> None:
+        """The configuration changed: nothing that was found counts any more."""
+        self.scopes.forget()
+        self._warned.clear()
+        for uri in self._states:
+            self.touch(uri)
+
+    def close(self, uri: str) -> None:
+        """A document is no longer open."""
+        state = self._states.pop(uri, None)
+        if state is None:
+            return
+        if state.check is not None:
+            state.check.cancel()
+        path = path_of(uri)
+        for scope in state.scopes:
+            name = _name(path, uri, scope)
+            self._in_background(self._told(scope, worker.close, name))
+
+    @property
+    def open(self) -> list[str]:
+        """URIs of the open documents."""
+        return list(self._states)
+
+    def has_result(self, uri: str) -> Result | None:
+        """The newest result of a document, perhaps of an older text than it has."""
+        state = self._states.get(uri)
+        return state.result if state is not None else None
+
+    def is_current(self, uri: str, result: Result) -> bool:
+        """Whether a result is about the document as it is."""
+        state = self._states.get(uri)
+        return state is not None and state.stamp == result.stamp
+
+    # -- checks ----------------------------------------------------------------------------------------------
+
+    def check_soon(self, uri: str, delay: float) -> None:
+        """Check a document after so many seconds, unless it changes again before."""
+        state = self._states.get(uri)
+        if state is not None and not self._is_done(state):
+            self._begin(uri, state, delay, SOON)
+
+    async def current(self, uri: str) -> Result | None:
+        """The result for a document as it is; None for one that is not open, or excluded."""
+        while True:
+            state = self._states.get(uri)
+            if state is None:
+                return None
+            if self._is_done(state):
+                return state.result
+            check = self._begin(uri, state, 0, NOW)
+            try:
+                result = await asyncio.shield(check)
+            except asyncio.CancelledError:
+                if not check.cancelled():  # not the check, but whoever asked
+                    raise
+                continue
+            if result is None or self.is_current(uri, result):
+                return result
+
+    def _is_done(self, state: _State) -> bool:
+        return state.result is not None and state.result.stamp == state.stamp
+
+    def _begin(self, uri: str, state: _State, delay: float, urgency: int) -> asyncio.Task[Result | None]:
+        check = state.check
+        if check is not None and not check.done():
+            if delay or not state.is_waiting:
+                return check
+            check.cancel()
+        state.is_waiting = delay > 0
+        state.check = asyncio.get_running_loop().create_task(self._check(uri, state, delay, urgency))
+        return state.check
+
+    async def _check(self, uri: str, state: _State, delay: float, urgency: int) -> Result | None:
+        if delay:
+            await asyncio.sleep(delay)
+            state.is_waiting = False
+        document = self.documents.open_document(uri)
+        if document is None:
+            return None
+        stamp, version, text = state.stamp, document.version, document.content
+        unsaved = self.unsaved(uri, document)
+        if unsaved is None:
+            checked = Checked()
+            unsaved = Unsaved(Scope(os.curdir, Settings()), uri, None, text.text)
+        else:
+            state.scopes.add(unsaved.scope)
+            checked = await self._checked(unsaved, state, urgency)
+        for error in checked.internal_errors:
+            self.warn(f"{unsaved.filename}: internal error: {error}")
+        made = result_of(checked, state.result, stamp, version, text, unsaved, self._elsewhere(unsaved.scope))
+        if self._states.get(uri) is not state or state.stamp != stamp:
+            return made  # of no use any more: not published
+        state.result = made
+        self.publish(uri, made)
+        self._touch_stale(checked.stale, unsaved.scope)
+        return made
+
+    async def _checked(self, unsaved: Unsaved, state: _State, urgency: int) -> Checked:
+        """What the worker says of a document; never raises for what is in it."""
+        if state.deadly != unsaved.text:
+            try:
+                return await self.analysis.ask(urgency, worker.check, unsaved)
+            except WorkerDied:
+                state.deadly = unsaved.text
+            except Exception as error:
+                return Checked(internal_errors=(f"{type(error).__name__}: {error}",))
+        return Checked(internal_errors=("the process that analysed it died; nothing in it was checked",))
+
+    def _touch_stale(self, names: tuple[str, ...], scope: Scope) -> None:
+        """Documents that are to be checked again, since others changed that they use."""
+        if not names:
+            return
+        for uri, state in self._states.items():
+            if state.result is not None and _name(path_of(uri), uri, scope) in names:
+                self.touch(uri)
+        self.outdated()
+
+    async def _told(self, scope: Scope, work: Callable[..., tuple[str, ...]], *arguments: object) -> None:
+        """Tell the worker of something that may matter to open documents."""
+        try:
+            self._touch_stale(await self.analysis.ask(SOON, work, scope, *arguments), scope)
+        except WorkerDied:
+            return
+
+    def files_changed(self, paths: list[str]) -> None:
+        """Files changed on disk."""
+        for scope in {scope for state in self._states.values() for scope in state.scopes}:
+            names = [display_name(Path(path), Path(scope.base)) for path in paths]
+            self._in_background(self._told(scope, worker.changed, names))
+
+    # -- where a document belongs ----------------------------------------------------------------------------
+
+    def unsaved(self, uri: str, document: Document) -> Unsaved | None:
+        """A document for the worker; None when it is excluded, or its configuration is broken (which is said)."""
+        path = path_of(uri)
+        base = self.folder_of(path)
+        try:
+            scope = self.scopes.of(path, base, self.by_folder.get(base, self.editor))
+        except ConfigError as error:
+            self.warn(f"configuration: {error}")
+            return None
+        if path is not None and self.scopes.excludes(path, scope):
+            return None
+        return Unsaved(scope, _name(path, uri, scope), path, document.content.text)
+
+    def folder_of(self, path: str | None) -> str:
+        """The innermost workspace folder around a file, or the file's own folder."""
+        folders = [folder for each in self.documents.folders.values() if (folder := path_of(each.uri))]
+        if not folders and self.documents.root_path:
+            folders = [self.documents.root_path]
+        if path is None:
+            return folders[0] if folders else os.getcwd()
+        around = [f for f in folders if path.startswith(os.path.join(f, ""))]
+        return max(around, key=len) if around else os.path.dirname(path)
+
+    def _elsewhere(self, scope: Scope) -> Callable[[str], tuple[str, Text | None]]:
+        """Name of a file in findings -> URI and text, for places in other files."""
+
+        def find(filename: str) -> tuple[str, Text | None]:
+            path = os.path.normpath(os.path.join(scope.base, filename))
+            for uri in self._states:
+                if path_of(uri) == path and (document := self.documents.open_document(uri)) is not None:
+                    return uri, document.content
+            return uri_of(path), None
+
+        return find
+
+    def warn(self, text: str) -> None:
+        """Tell the user of a problem, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._warn(text)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def stop(self) -> None:
+        """End everything."""
+        for state in self._states.values():
+            if state.check is not None:
+                state.check.cancel()
+        self.analysis.stop()
+
+
+def _name(path: str | None, uri: str, scope: Scope) -> str:
+    """The name of a document in reports."""
+    if path is None:
+        return uri.rpartition(":")[2].rpartition("/")[2] or uri
+    return display_name(Path(path), Path(scope.base))

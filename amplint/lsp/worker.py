@@ -1,0 +1,252 @@
+"""What runs in the worker process: checks of documents, with everything kept that the next check can use.
+
+LibCST's parser holds the interpreter's lock, so nothing here may run in the server itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from amplint.cancel import Cancelled, stopping_when
+from amplint.lsp.messages import Checked, Replaced, Rewritten, Unsaved, Wanted
+from amplint.lsp.settings import Scope
+from amplint.source import Source, SourceError, source_from_text
+
+if TYPE_CHECKING:
+    from amplint.project.link import ModuleIndex
+    from amplint.rule import Rule
+    from amplint.work import Extract
+
+ResultT = TypeVar("ResultT")
+
+#: Scopes that are kept at most; the one not used for longest goes.
+_MOST_SCOPES = 8
+
+
+class Open:
+    """The documents of one scope that are open, and the project that they are part of."""
+
+    def __init__(self, scope: Scope) -> None:
+        from amplint.project.link import Project
+        from amplint.project.nearby import Nearby
+        from amplint.registry import select_rules
+        from amplint.work import Checker
+
+        self.scope = scope
+        self.rules: Sequence[Rule] = select_rules(scope.settings)
+        self.project = Project((), Path(scope.base).absolute().as_posix())
+        self.checker = Checker(scope.settings, self.rules, self.project)
+        self._nearby = Nearby()
+        #: Name -> what its last check asked of the project, and what it was told.
+        self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
+        #: Name -> the imports whose files were taken in last.
+        self._followed: dict[str, object] = {}
+
+    def check(self, document: Unsaved) -> Checked:
+        """Check one document."""
+        from amplint.syntax.pause import no_garbage_collection
+        from amplint.work import not_text
+
+        name = document.filename
+        try:
+            source = source_of(document)
+        except SourceError as error:
+            path = Path(document.path) if document.path is not None else None
+            return Checked(tuple(not_text(error, path, self.scope.settings, self.rules).findings), True)
+        seen = self.take_in(document, source)
+        if not seen.admitted:
+            self._asked.pop(name, None)
+            self.checker.forget()
+            return Checked(stale=self._stale(name))
+        with no_garbage_collection():
+            outcome = self.checker.check(source)
+            broken = self.checker.is_broken(source)
+            self.checker.forget(source)
+        self._asked[name] = outcome.asked
+        return Checked(
+            tuple(outcome.findings),
+            broken,
+            tuple(error.message for error in outcome.internal_errors),
+            self._stale(name),
+        )
+
+    def take_in(self, document: Unsaved, source: Source) -> Extract:
+        """Let the project know of a document as it is now, and of the files that it imports."""
+        from amplint.project.link import ModuleIndex
+        from amplint.work import extract
+
+        seen = extract(source, self.rules)
+        self.project.unsaved[document.filename] = source
+        imports = seen.imports
+        if imports is None:  # cannot be parsed: what it last imported
+            imports = self.project.imports(document.filename)
+        self.project.update([ModuleIndex(document.filename, imports, seen.digest)])
+        if document.path is not None and seen.admitted:
+            self._follow(Path(document.path), imports)
+        return seen
+
+    def close(self, filename: str) -> tuple[str, ...]:
+        """The document is what is on disk again; names of open documents that this may matter to."""
+        self._asked.pop(filename, None)
+        self._followed.pop(filename, None)
+        self.project.unsaved.pop(filename, None)
+        return self.changed([filename])
+
+    def changed(self, filenames: Sequence[str]) -> tuple[str, ...]:
+        """Files that are not open changed on disk; names of open documents that this may matter to."""
+        names = [name for name in filenames if name not in self.project.unsaved]
+        found, gone = [], []
+        for name in names:
+            module = self._module(Path(self.scope.base, name), name)
+            if module is None:
+                gone.append(name)
+            else:
+                found.append(module)
+        self.project.update(found, gone)
+        return self._stale("")
+
+    def learn(self, modules: Sequence[ModuleIndex]) -> tuple[str, ...]:
+        """Take in what is known of files of the project; names of open documents that this may matter to."""
+        self.project.update([m for m in modules if m.filename not in self.project.unsaved])
+        return self._stale("")
+
+    def rewrite(self, document: Unsaved, wanted: Wanted) -> Rewritten:
+        """Make fixes, verified as those of a run are."""
+        from amplint.work import FixMode
+
+        source = source_of(document)
+        self.take_in(document, source)
+        mode = FixMode(wanted.ports, wanted.repairs, wanted.unsafe, codes=wanted.codes)
+        outcome = self.checker.run(source, mode)
+        problems = tuple(error.message for error in outcome.internal_errors)
+        edits = differences(source.text, outcome.source.text, len(document.text) - len(source.text))
+        return Rewritten(edits, len(outcome.fixed), problems)
+
+    def _follow(self, path: Path, imports: Sequence[tuple[str, str]]) -> None:
+        """Take in the files that a document imports, as a run over a few files does."""
+        from amplint.discover import display_name
+
+        name = display_name(path, Path(self.scope.base))
+        if self._followed.get(name) == imports:
+            return
+        self._followed[name] = imports
+        known = {path: imports}
+        for layer in self._nearby.of(known):
+            for found in layer:
+                shown = display_name(found, Path(self.scope.base))
+                module = self.project.index(shown) or self._module(found, shown)
+                if module is not None:
+                    known[found] = module.imports
+                    self.project.update([module])
+
+    def _module(self, path: Path, name: str) -> ModuleIndex | None:
+        from amplint.project.link import ModuleIndex
+        from amplint.work import extract_path
+
+        seen = extract_path(path, name, self.rules)
+        return ModuleIndex(name, seen.imports or (), seen.digest) if seen.digest else None
+
+    def _stale(self, changed: str) -> tuple[str, ...]:
+        """Open documents other than the one that changed which would be told something else today."""
+        return tuple(
+            name
+            for name, asked in self._asked.items()
+            if name != changed and not self.project.holds(name, asked)
+        )
+
+
+class State:
+    """All that a worker process knows."""
+
+    def __init__(self, cancelled: Any) -> None:
+        #: A number that processes share: the ticket of the work that nobody wants any more.
+        self.cancelled = cancelled
+        self._scopes: OrderedDict[Scope, Open] = OrderedDict()
+
+    def scope(self, scope: Scope) -> Open:
+        """What is known of a scope."""
+        found = self._scopes.pop(scope, None) or Open(scope)
+        self._scopes[scope] = found
+        while len(self._scopes) > _MOST_SCOPES:
+            self._scopes.popitem(last=False)
+        return found
+
+
+_state: list[State] = []
+
+
+def start(cancelled: Any) -> None:
+    """Begin a worker process. What anything in it prints must not get into the server's answers."""
+    os.dup2(sys.stderr.fileno(), 1)
+    sys.stdout = sys.stderr
+    _state[:] = [State(cancelled)]
+
+
+def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> ResultT | None:
+    """Do some work on the state of this process; None when it was cancelled."""
+    state = _state[0]
+    try:
+        with stopping_when(lambda: state.cancelled.value >= ticket):
+            return work(state, *arguments)
+    except Cancelled:
+        return None
+
+
+# -- pieces of work: the first argument is the state of the process ------------------------------------------------
+
+
+def check(state: State, document: Unsaved) -> Checked:
+    """Check a document."""
+    return state.scope(document.scope).check(document)
+
+
+def rewrite(state: State, document: Unsaved, wanted: Wanted) -> Rewritten:
+    """Fix a document."""
+    try:
+        return state.scope(document.scope).rewrite(document, wanted)
+    except SourceError as error:
+        return Rewritten(problems=(error.message,))
+
+
+def close(state: State, scope: Scope, filename: str) -> tuple[str, ...]:
+    """A document was closed."""
+    return state.scope(scope).close(filename)
+
+
+def changed(state: State, scope: Scope, filenames: Sequence[str]) -> tuple[str, ...]:
+    """Files changed on disk."""
+    return state.scope(scope).changed(filenames)
+
+
+def learn(state: State, scope: Scope, modules: Sequence[ModuleIndex]) -> tuple[str, ...]:
+    """Files of the project are known."""
+    return state.scope(scope).learn(modules)
+
+
+def source_of(document: Unsaved) -> Source:
+    """A document as the analyses see it. SourceError when it is no text that Python reads."""
+    source = source_from_text(document.text, document.filename)
+    return replace(source, path=Path(document.path)) if document.path is not None else source
+
+
+def differences(before: str, after: str, shift: int = 0) -> tuple[Replaced, ...]:
+    """What turns one text into another, row by row; offsets are moved by `shift`."""
+    from difflib import SequenceMatcher
+
+    if before == after:
+        return ()
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    starts = [shift]
+    for line in old:
+        starts.append(starts[-1] + len(line))
+    return tuple(
+        Replaced(starts[i], starts[j], "".join(new[k:m]))
+        for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if tag != "equal"
+    )
