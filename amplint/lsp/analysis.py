@@ -36,7 +36,8 @@ class _Job:
 class Analysis:
     """Hands work to a process and gives its results, on the server's event loop and never blocking it."""
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int = 0) -> None:
+        self._niceness = niceness
         self._cancelled: Any = get_context("spawn").Value("Q", 0, lock=False)
         self._executor: ProcessPoolExecutor | None = None
         self._waiting: list[_Job] = []
@@ -92,7 +93,7 @@ class Analysis:
 
     def _submit(self, ticket: int, job: _Job) -> Any:
         if self._executor is None:
-            self._executor = pool.one_worker(worker.start, (self._cancelled,))
+            self._executor = pool.one_worker(worker.start, (self._cancelled, self._niceness))
         return pool.submit(self._executor, worker.perform, ticket, *job.call)
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from amplint.finding import Finding
+from amplint.finding import Finding, Span
 from amplint.lsp.settings import Scope
 
 
@@ -62,3 +62,26 @@ class Rewritten:
     fixed: int = 0
     #: Why something could not be done, in one line each.
     problems: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """Something that is said of a place, in Markdown for hovers and in plain words else."""
+
+    span: Span
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file that is not open, and what is wrong in it."""
+
+    path: str
+    filename: str
+    #: What identifies its content and everything that its findings depend on.
+    identity: str
+    #: For positions; "" where there are no findings.
+    text: str = ""
+    findings: tuple[Finding, ...] = ()
+    internal_errors: tuple[str, ...] = ()

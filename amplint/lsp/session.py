@@ -18,6 +18,7 @@ from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.positions import Text
 from amplint.lsp.results import Result, result_of
 from amplint.lsp.settings import EditorSettings, Scope, Scopes
+from amplint.lsp.workspace import Folders, Progress, unheard
 
 
 @dataclass
@@ -41,7 +42,9 @@ class Session:
     def __init__(self, documents: Documents, warn: Callable[[str], None]) -> None:
         self.documents = documents
         self.analysis = Analysis()
+        self.analysis.restarted = self._restarted
         self.scopes = Scopes()
+        self.folders = Folders(self.scopes)
         #: Settings for everything, and for single workspace folders by path.
         self.editor = EditorSettings()
         self.by_folder: dict[str, EditorSettings] = {}
@@ -51,6 +54,8 @@ class Session:
         self._warn = warn
         self._warned: set[str] = set()
         self._states: dict[str, _State] = {}
+        #: Scopes whose files the worker has been told of.
+        self._taught: set[Scope] = set()
         self._stamps = itertools.count(1)
         self._background: set[asyncio.Future[None]] = set()
 
@@ -71,6 +76,7 @@ class Session:
     def touch_all(self) -> None:
         """The configuration changed: nothing that was found counts any more."""
         self.scopes.forget()
+        self.folders.forget()
         self._warned.clear()
         for uri in self._states:
             self.touch(uri)
@@ -85,7 +91,7 @@ class Session:
         path = path_of(uri)
         for scope in state.scopes:
             name = _name(path, uri, scope)
-            self._in_background(self._told(scope, worker.close, name))
+            self.in_background(self._told(scope, worker.close, name))
 
     @property
     def open(self) -> list[str]:
@@ -155,6 +161,7 @@ class Session:
             unsaved = Unsaved(Scope(os.curdir, Settings()), uri, None, text.text)
         else:
             state.scopes.add(unsaved.scope)
+            await self._teach(unsaved.scope)
             checked = await self._checked(unsaved, state, urgency)
         for error in checked.internal_errors:
             self.warn(f"{unsaved.filename}: internal error: {error}")
@@ -197,7 +204,44 @@ class Session:
         """Files changed on disk."""
         for scope in {scope for state in self._states.values() for scope in state.scopes}:
             names = [display_name(Path(path), Path(scope.base)) for path in paths]
-            self._in_background(self._told(scope, worker.changed, names))
+            self.in_background(self._told(scope, worker.changed, names))
+        for folder in self.folders.indexes:
+            below = [path for path in paths if path.startswith(os.path.join(folder, ""))]
+            if below:
+                self.in_background(self.folders.update(folder, self.settings_of(folder), below))
+
+    async def index(self, folder: str, progress: Progress = unheard) -> None:
+        """Read which modules a workspace folder has, and check again what that matters to."""
+        try:
+            if not await self.folders.index(folder, self.settings_of(folder), progress):
+                return
+        except (ConfigError, WorkerDied):
+            return
+        self._taught = {scope for scope in self._taught if scope.base != folder}
+        for scope in {scope for state in self._states.values() for scope in state.scopes}:
+            if scope.base == folder:
+                await self._teach(scope, look_again=True)
+
+    async def _teach(self, scope: Scope, *, look_again: bool = False) -> None:
+        """Tell the worker which modules there are around a scope's documents."""
+        modules = self.folders.indexes.get(scope.base)
+        if modules is None or scope in self._taught:
+            return
+        self._taught.add(scope)
+        try:
+            stale = await self.analysis.ask(SOON, worker.learn, scope, tuple(modules.values()))
+        except WorkerDied:
+            return
+        if look_again:
+            self._touch_stale(stale, scope)
+
+    def _restarted(self) -> None:
+        """The worker is a new one, which knows nothing."""
+        self._taught.clear()
+
+    def settings_of(self, folder: str) -> EditorSettings:
+        """What the editor set for a workspace folder."""
+        return self.by_folder.get(folder, self.editor)
 
     # -- where a document belongs ----------------------------------------------------------------------------
 
@@ -206,7 +250,7 @@ class Session:
         path = path_of(uri)
         base = self.folder_of(path)
         try:
-            scope = self.scopes.of(path, base, self.by_folder.get(base, self.editor))
+            scope = self.scopes.of(path, base, self.settings_of(base))
         except ConfigError as error:
             self.warn(f"configuration: {error}")
             return None
@@ -216,13 +260,18 @@ class Session:
 
     def folder_of(self, path: str | None) -> str:
         """The innermost workspace folder around a file, or the file's own folder."""
-        folders = [folder for each in self.documents.folders.values() if (folder := path_of(each.uri))]
-        if not folders and self.documents.root_path:
-            folders = [self.documents.root_path]
+        folders = self.workspace_folders
         if path is None:
             return folders[0] if folders else os.getcwd()
         around = [f for f in folders if path.startswith(os.path.join(f, ""))]
         return max(around, key=len) if around else os.path.dirname(path)
+
+    @property
+    def workspace_folders(self) -> list[str]:
+        """Paths of the folders that the client works in."""
+        folders = [folder for each in self.documents.folders.values() if (folder := path_of(each.uri))]
+        root = self.documents.root_path
+        return folders or ([os.path.abspath(root)] if root else [])
 
     def _elsewhere(self, scope: Scope) -> Callable[[str], tuple[str, Text | None]]:
         """Name of a file in findings -> URI and text, for places in other files."""
@@ -242,7 +291,8 @@ class Session:
             self._warned.add(text)
             self._warn(text)
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+    def in_background(self, work: Coroutine[None, None, None]) -> None:
+        """Let something be done that nobody waits for."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -252,7 +302,10 @@ class Session:
         for state in self._states.values():
             if state.check is not None:
                 state.check.cancel()
+        for work in self._background:
+            work.cancel()
         self.analysis.stop()
+        self.folders.stop()
 
 
 def _name(path: str | None, uri: str, scope: Scope) -> str:

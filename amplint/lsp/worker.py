@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplint.cancel import Cancelled, stopping_when
-from amplint.lsp.messages import Checked, Replaced, Rewritten, Unsaved, Wanted
+from amplint.finding import Span
+from amplint.lsp.messages import Annotation, Checked, CheckedFile, Replaced, Rewritten, Unsaved, Wanted
 from amplint.lsp.settings import Scope
 from amplint.source import Source, SourceError, source_from_text
 
 if TYPE_CHECKING:
-    from amplint.project.link import ModuleIndex
+    from amplint.model.module import ModuleModel
+    from amplint.project.link import ModuleIndex, Project
     from amplint.rule import Rule
     from amplint.work import Extract
 
@@ -103,7 +105,7 @@ class Open:
         names = [name for name in filenames if name not in self.project.unsaved]
         found, gone = [], []
         for name in names:
-            module = self._module(Path(self.scope.base, name), name)
+            module = self.module(Path(self.scope.base, name), name)
             if module is None:
                 gone.append(name)
             else:
@@ -128,6 +130,54 @@ class Open:
         edits = differences(source.text, outcome.source.text, len(document.text) - len(source.text))
         return Rewritten(edits, len(outcome.fixed), problems)
 
+    def ignore(self, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
+        """Write a comment that silences a finding."""
+        from datetime import date
+
+        from amplint.ignores import objection, silence
+
+        problem = objection(reason, date.today())
+        if problem is not None:
+            return Rewritten(problems=(problem,))
+        source = source_of(document)
+        found = [f for f in self.check(document).findings if f.fingerprint == fingerprint]
+        made = silence(source, found, reason, date.today())
+        if not made.findings:
+            return Rewritten(problems=("no comment can silence this finding",))
+        return Rewritten(differences(source.text, made.source.text, len(document.text) - len(source.text)))
+
+    def model(self, document: Unsaved) -> ModuleModel | None:
+        """The model of a document; None where it cannot be parsed."""
+        from amplint.model.module import ModuleModel
+        from amplint.syntax.pause import no_garbage_collection
+
+        source = source_of(document)
+        if not self.take_in(document, source).admitted:
+            return None
+        with no_garbage_collection():
+            found = self.checker.model(source)
+        self.checker.forget(source)
+        return found if isinstance(found, ModuleModel) else None
+
+    def check_file(self, path: str) -> CheckedFile | None:
+        """Check a file on disk that is not open; None when it cannot be read."""
+        from amplint.discover import display_name
+        from amplint.source import read_source
+        from amplint.work import NO_FIX, digest, extract
+
+        name = display_name(path, Path(self.scope.base))
+        try:
+            source = read_source(Path(path), name)
+        except SourceError:
+            return None
+        if not extract(source, self.rules).admitted:
+            return CheckedFile(path, name, digest(source.data))
+        outcome = self.checker.run(source, NO_FIX)
+        identity = digest(repr((digest(source.data), sorted(outcome.asked.items()))).encode())
+        errors = tuple(error.message for error in outcome.internal_errors)
+        text = source.text if outcome.findings else ""
+        return CheckedFile(path, name, identity, text, tuple(outcome.findings), errors)
+
     def _follow(self, path: Path, imports: Sequence[tuple[str, str]]) -> None:
         """Take in the files that a document imports, as a run over a few files does."""
         from amplint.discover import display_name
@@ -140,12 +190,13 @@ class Open:
         for layer in self._nearby.of(known):
             for found in layer:
                 shown = display_name(found, Path(self.scope.base))
-                module = self.project.index(shown) or self._module(found, shown)
+                module = self.project.index(shown) or self.module(found, shown)
                 if module is not None:
                     known[found] = module.imports
                     self.project.update([module])
 
-    def _module(self, path: Path, name: str) -> ModuleIndex | None:
+    def module(self, path: Path, name: str) -> ModuleIndex | None:
+        """What other files may want to know of a file on disk; None when it cannot be read."""
         from amplint.project.link import ModuleIndex
         from amplint.work import extract_path
 
@@ -181,8 +232,10 @@ class State:
 _state: list[State] = []
 
 
-def start(cancelled: Any) -> None:
+def start(cancelled: Any, niceness: int = 0) -> None:
     """Begin a worker process. What anything in it prints must not get into the server's answers."""
+    if niceness and hasattr(os, "nice"):
+        os.nice(niceness)
     os.dup2(sys.stderr.fileno(), 1)
     sys.stdout = sys.stderr
     _state[:] = [State(cancelled)]
@@ -212,6 +265,78 @@ def rewrite(state: State, document: Unsaved, wanted: Wanted) -> Rewritten:
         return state.scope(document.scope).rewrite(document, wanted)
     except SourceError as error:
         return Rewritten(problems=(error.message,))
+
+
+def ignore(state: State, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
+    """Silence a finding by a comment."""
+    try:
+        return state.scope(document.scope).ignore(document, fingerprint, reason)
+    except SourceError as error:
+        return Rewritten(problems=(error.message,))
+
+
+def describe(state: State, document: Unsaved, offset: int) -> Annotation | None:
+    """What is believed of the name at an offset."""
+    from amplint.lsp import beliefs
+
+    return _about(state, document, lambda model, project: beliefs.describe(model, project, document, offset))
+
+
+def hints(state: State, document: Unsaved, within: Span) -> list[Annotation]:
+    """What is believed of the dtypes and scaled losses in a part of a document."""
+    from amplint.lsp import beliefs
+
+    found = _about(state, document, lambda model, project: beliefs.hints(model, project, document, within))
+    return found or []
+
+
+def lenses(state: State, document: Unsaved) -> list[Annotation]:
+    """What is to be said of the training steps of a document."""
+    from amplint.lsp import beliefs
+
+    findings = check(state, document).findings
+    found = _about(state, document, lambda model, project: beliefs.lenses(model, project, findings))
+    return found or []
+
+
+def _about(state: State, document: Unsaved, ask: Callable[[ModuleModel, Project], ResultT]) -> ResultT | None:
+    scope = state.scope(document.scope)
+    try:
+        model = scope.model(document)
+    except SourceError:
+        return None
+    return ask(model, scope.project) if model is not None else None
+
+
+def explain(state: State, document: Unsaved, row: int) -> str:
+    """What `amplint check --explain-flow` prints of a row."""
+    from amplint.lsp import beliefs
+
+    def ask(model: ModuleModel, project: Project) -> str:
+        return beliefs.explanation(model, project, document, row)
+
+    return _about(state, document, ask) or "the file cannot be parsed, or nothing in it concerns amplint"
+
+
+def files(state: State, scope: Scope) -> list[str]:
+    """The files of a scope: all below its base that its settings do not exclude."""
+    from amplint.discover import discover
+
+    return discover([Path(scope.base)], scope.settings, Path(scope.base)).names
+
+
+def index(state: State, scope: Scope, paths: Sequence[str]) -> list[ModuleIndex]:
+    """What other files may want to know of some files."""
+    from amplint.discover import display_name
+
+    known = state.scope(scope)
+    made = [known.module(Path(path), display_name(path, Path(scope.base))) for path in paths]
+    return [module for module in made if module is not None]
+
+
+def check_file(state: State, scope: Scope, path: str) -> CheckedFile | None:
+    """Check a file that is not open."""
+    return state.scope(scope).check_file(path)
 
 
 def close(state: State, scope: Scope, filename: str) -> tuple[str, ...]:
