@@ -54,6 +54,7 @@ class Editor:
         @client.feature(t.CLIENT_REGISTER_CAPABILITY)
         def register(params: t.RegistrationParams) -> None:
             self.registered.extend(params.registrations)
+            self._news.set()
 
     async def start(self, capabilities: t.ClientCapabilities, **more: object) -> t.InitializeResult:
         """Start the server and say hello."""

@@ -82,8 +82,13 @@ def named(
             continue
         there = other.names.get(site, (value, ambient))[0]
         typed = Typed(model.tree.code(node), said(value), said(there), _origin(model, value))
-        low = isinstance(value, Tensor) and bool(value.dtypes) and value.dtypes <= LOW
-        by_autocast = bool(low and ambient.enabled and isinstance(value, Tensor) and "autocast" in value.why)
+        by_autocast = (
+            isinstance(value, Tensor)
+            and bool(ambient.enabled)
+            and bool(value.dtypes)
+            and value.dtypes <= ambient.dtypes & LOW
+            and not value.why  # no cast made it so
+        )
         yield Named(span, typed, _around(model, ambient), by_autocast)
 
 
