@@ -27,6 +27,8 @@ class Checked:
     findings: tuple[Finding, ...] = ()
     #: The file cannot be parsed; the only finding is about that.
     broken: bool = False
+    #: A first look: a whole check may find more, or less.
+    provisional: bool = False
     #: Failures of amplint itself, in one line each.
     internal_errors: tuple[str, ...] = ()
     #: Names of other open documents whose findings this document's new text may change.

@@ -59,6 +59,11 @@ class Text:
         """Characters at the beginning that are no part of the source that findings are about."""
         return 1 if self.text.startswith("\ufeff") else 0
 
+    @property
+    def source(self) -> str:
+        """The text as findings are about it."""
+        return self.text[self.bom :]
+
     def row_column(self, place: Position) -> t.Position:
         """The client's position of a finding's row and column."""
         column = place.column - 1 + (self.bom if place.row == 1 else 0)

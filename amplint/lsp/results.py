@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lsprotocol import types as t
 
-from amplint.finding import Finding, Note, Position, Span
+from amplint.finding import Finding
 from amplint.lsp.diagnostics import diagnostic
 from amplint.lsp.messages import Checked, Unsaved
+from amplint.lsp.moves import Change
 from amplint.lsp.positions import Text
 
 _BROKEN = "not while the file cannot be parsed"
@@ -29,6 +29,8 @@ class Result:
     document: Unsaved
     findings: tuple[Finding, ...]
     broken: bool
+    #: A first look only; the whole check is under way.
+    provisional: bool
     #: Name of another file -> its URI and text.
     elsewhere: Callable[[str], tuple[str, Text | None]]
     #: Where this text cannot be parsed: the last result for one that could be.
@@ -73,75 +75,12 @@ def result_of(
     elsewhere: Callable[[str], tuple[str, Text | None]],
 ) -> Result:
     """The result of a check; while the text cannot be parsed, earlier findings stay where the text is the same."""
-    made = Result(stamp, version, text, document, checked.findings, checked.broken, elsewhere)
+    made = Result(
+        stamp, version, text, document, checked.findings, checked.broken, checked.provisional, elsewhere
+    )
     good = before.good if before is not None else None
     if not checked.broken or good is None:
         return made
-    kept = moved(good.findings, good.text, text, document.filename)
+    kept = Change(good.text.source, text.source).moved(good.findings, _BROKEN)
     found = tuple(sorted((*checked.findings, *kept), key=lambda finding: finding.sort_key))
     return replace(made, findings=found, earlier=good)
-
-
-def moved(findings: tuple[Finding, ...], old: Text, new: Text, filename: str) -> list[Finding]:
-    """Findings of an old text in a new one, without those in what changed, and without their fixes."""
-    if old.text == new.text:
-        return list(findings)
-    head = _common(old.text, new.text)
-    most = min(len(old.text), len(new.text)) - head
-    tail = min(_common(old.text[::-1], new.text[::-1]), most)
-    shift = len(new.text) - len(old.text)
-
-    def place(offset: int) -> int | None:
-        offset += old.bom
-        if offset <= head:
-            return offset - new.bom
-        return offset + shift - new.bom if offset >= len(old.text) - tail else None
-
-    def position(row_column: Position) -> Position | None:
-        row = row_column.row
-        if not 0 < row <= len(old.starts):
-            return None
-        offset = place(old.starts[row - 1] + row_column.column - 1 - (old.bom if row > 1 else 0))
-        return None if offset is None else _position(new, offset)
-
-    kept = []
-    for finding in findings:
-        start, end = place(finding.span.start), place(finding.span.end)
-        if start is None or end is None or end - start != finding.span.end - finding.span.start:
-            continue
-        notes = []
-        for note in finding.trace:
-            where = position(note.start) if note.filename == filename else note.start
-            if where is not None:
-                notes.append(Note(note.filename, where, note.message))
-        kept.append(
-            replace(
-                finding,
-                span=Span(start, end),
-                start=_position(new, start),
-                end=_position(new, end),
-                trace=tuple(notes),
-                fix=None,
-                no_fix_reason=_BROKEN,
-            )
-        )
-    return kept
-
-
-def _position(text: Text, offset: int) -> Position:
-    """Row and column, both from 1, of an offset into the source."""
-    row = bisect_right(text.starts, offset + text.bom)
-    column = offset + text.bom - text.starts[row - 1] - (text.bom if row == 1 else 0)
-    return Position(row, column + 1)
-
-
-def _common(one: str, two: str) -> int:
-    """How many characters two texts begin with in common."""
-    low, high = 0, min(len(one), len(two))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == two[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

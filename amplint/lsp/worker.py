@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplint.cancel import Cancelled, stopping_when
-from amplint.finding import Span
+from amplint.finding import Finding, Span
 from amplint.lsp.messages import Annotation, Checked, CheckedFile, Replaced, Rewritten, Unsaved, Wanted
 from amplint.lsp.settings import Scope
 from amplint.source import Source, SourceError, source_from_text
@@ -47,6 +47,8 @@ class Open:
         self._nearby = Nearby()
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
+        #: Name -> the last text that could be parsed, and what was found in it.
+        self._settled: dict[str, tuple[str, tuple[Finding, ...]]] = {}
         #: Name -> the imports whose files were taken in last.
         self._followed: dict[str, object] = {}
 
@@ -64,6 +66,7 @@ class Open:
         seen = self.take_in(document, source)
         if not seen.admitted:
             self._asked.pop(name, None)
+            self._settled[name] = (source.text, ())
             self.checker.forget()
             return Checked(stale=self._stale(name))
         with no_garbage_collection():
@@ -71,12 +74,46 @@ class Open:
             broken = self.checker.is_broken(source)
             self.checker.forget(source)
         self._asked[name] = outcome.asked
+        if not broken:
+            self._settled[name] = (source.text, tuple(outcome.findings))
         return Checked(
             tuple(outcome.findings),
             broken,
             tuple(error.message for error in outcome.internal_errors),
             self._stale(name),
         )
+
+    def glance(self, document: Unsaved) -> Checked | None:
+        """A first look at what was edited in a document that was checked before; None where that says nothing."""
+        from amplint.engine import syntax_finding
+        from amplint.lsp import glance
+        from amplint.lsp.moves import Change
+        from amplint.syntax.pause import no_garbage_collection
+        from amplint.syntax.syntax_error import parsed
+
+        try:
+            source = source_of(document)
+        except SourceError:
+            return None
+        problem, tree = parsed(source.text)
+        if problem is not None:
+            found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
+            return Checked(tuple(found), broken=True, provisional=True)
+        before = self._settled.get(document.filename)
+        if before is None or tree is None:
+            return None
+        change = Change(before[0], source.text)
+        look = glance.reduced(source, tree, change)
+        if look is None:
+            return None
+        shown = source_of(replace(document, text=look.text))
+        with no_garbage_collection():
+            seen = self.checker.check(shown)
+        self.checker.forget()
+        if self.checker.is_broken(shown) or seen.internal_errors:
+            return None
+        findings = glance.merged(source, glance.Seen(look, tuple(seen.findings)), change, before[1])
+        return Checked(findings, provisional=True)
 
     def take_in(self, document: Unsaved, source: Source) -> Extract:
         """Let the project know of a document as it is now, and of the files that it imports."""
@@ -96,6 +133,7 @@ class Open:
     def close(self, filename: str) -> tuple[str, ...]:
         """The document is what is on disk again; names of open documents that this may matter to."""
         self._asked.pop(filename, None)
+        self._settled.pop(filename, None)
         self._followed.pop(filename, None)
         self.project.unsaved.pop(filename, None)
         return self.changed([filename])
@@ -257,6 +295,11 @@ def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> Resul
 def check(state: State, document: Unsaved) -> Checked:
     """Check a document."""
     return state.scope(document.scope).check(document)
+
+
+def glance(state: State, document: Unsaved) -> Checked | None:
+    """Have a first look at a document."""
+    return state.scope(document.scope).glance(document)
 
 
 def rewrite(state: State, document: Unsaved, wanted: Wanted) -> Rewritten:
