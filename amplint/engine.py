@@ -27,6 +27,7 @@ from amplint.finding import (
     Span,
     fingerprinted,
 )
+from amplint.gate import admit
 from amplint.model.module import ModuleModel
 from amplint.project.link import Project
 from amplint.registry import all_rules, default_rules, matches
@@ -117,7 +118,7 @@ class _Check:
         self.model = model
         self.settings = settings
         in_force = [rule for rule in rules if not file_ignores(rule, model.source, settings)]
-        self.rules = [rule for rule in in_force if self._concerns(rule)]
+        self.rules = list(admit(model.source, [r for r in in_force if r.code != SYNTAX_ERROR]).rules)
         suppressions = parse_suppressions(model.source)
         self.audit = Audit(model.source, suppressions, date.today(), all_rules(), default_rules(settings))
         self.audit.ran = frozenset(rule.code for rule in in_force)
@@ -147,10 +148,6 @@ class _Check:
             return False
         row = self.model.source.position(self.model.tree.span(node).start).row
         return not self.audit.suppressions.matches(rule.code, rule.name, row, self.audit.today)
-
-    def _concerns(self, rule: Rule) -> bool:
-        text = self.model.source.text
-        return rule.code != SYNTAX_ERROR and (not rule.words or any(word in text for word in rule.words))
 
     def _fixable(self, rule: Rule) -> bool:
         allowed = any(matches(rule, selector) for selector in self.settings.fixable)

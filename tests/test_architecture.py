@@ -87,7 +87,8 @@ ARROWS: dict[str, set[str]] = {
         "amplint.source",
         "amplint.suppress",
     },
-    "amplint.gate": {"amplint.rule", "amplint.source", "amplint.syntax"},
+    "amplint.mentions": set(),
+    "amplint.gate": {"amplint.mentions", "amplint.rule", "amplint.source", "amplint.syntax"},
     "amplint.verify": {"amplint.finding", "amplint.model"},
     "amplint.engine": {
         "amplint.audit",
@@ -95,6 +96,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.discover",
         "amplint.facts",
         "amplint.finding",
+        "amplint.gate",
         "amplint.model",
         "amplint.project",
         "amplint.registry",

@@ -26,20 +26,14 @@ LOW_PRECISION_WORDS = (
     "custom_fwd",
     "BFloat16Tensor",
 )
-#: Identifiers and short strings by which a file makes something low precision.
-_LOW = frozenset(
-    (
-        *("bfloat16", "float16", "HalfTensor", "BFloat16Tensor", "torch.cuda.HalfTensor"),
-        *("autocast", "custom_fwd", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
-    )
-)
-
 _REDUCTIONS = frozenset(
     (
         *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
         *("_reduce_scatter_base", "reduce_dtype"),
     )
 )
+#: Names that nobody gives to a tensor.
+_MODULES = re.compile(r"self|(?:\w*_)?(?:model|models|module|net|network|encoder|decoder|vae|unet|pipe|pipeline)")
 #: Functions and modules that CUDA's autocast casts and NPU's does not.
 _NPU_GAPS = frozenset(
     (
@@ -47,15 +41,9 @@ _NPU_GAPS = frozenset(
         *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
     )
 )
-#: `x.half()`, `torch.half`, `from torch import half`, `getattr(torch, "half")`; not every name or key so called.
-_HALF = re.compile(r"""\.\s*half\b|import\b[^\n]*\bhalf\b|getattr[^\n]*["']half["']""")
-
-
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
-    return not outline.names.isdisjoint(_LOW) or (
-        "half" in outline.names and bool(_HALF.search(outline.text))
-    )
+    return bool(outline.made_low)
 
 
 def low_precision_softmax(outline: Outline) -> bool:
@@ -102,8 +90,8 @@ _DISTRIBUTIONS = ("distributions", "Categorical", "OneHotCategorical", "Bernoull
 
 
 def autocast_disabled(outline: Outline) -> bool:
-    """A region that may be disabled."""
-    return "enabled" in outline.names or not outline.names.isdisjoint(("autocast", "custom_fwd"))
+    """Something low precision, and a region that may be disabled."""
+    return low_precision(outline) and not outline.names.isdisjoint(("enabled", "autocast", "custom_fwd"))
 
 
 def low_precision_accumulation(outline: Outline) -> bool:
@@ -122,13 +110,12 @@ def low_precision_norm(outline: Outline) -> bool:
     )
 
 
-_NARROWS = frozenset(("half", "bfloat16", "float16", "fp16", "bf16", "HalfTensor", "BFloat16Tensor"))
 _WIDENS = frozenset(("float", "float32", "double", "float64", "fp32", "FloatTensor"))
 
 
 def round_trip_cast(outline: Outline) -> bool:
     """A cast to half and one to float32."""
-    return not outline.names.isdisjoint(_NARROWS) and not outline.names.isdisjoint(_WIDENS)
+    return low_precision(outline) and not outline.names.isdisjoint(_WIDENS)
 
 
 def clamp_rounds_away(outline: Outline) -> bool:
@@ -142,8 +129,13 @@ def clamp_rounds_away(outline: Outline) -> bool:
 
 
 def discarded_cast(outline: Outline) -> bool:
-    """A cast whose call is a statement of its own."""
-    return not outline.discarded_calls.isdisjoint(CASTS)
+    """A cast whose call is a statement of its own, on what is not called like a module."""
+    return any(cast in CASTS and not is_called_module(name) for cast, name in outline.discarded_calls)
+
+
+def is_called_module(name: str) -> bool:
+    """Whether something is called as only modules are: `self`, `model`, `text_encoder`."""
+    return bool(_MODULES.fullmatch(name))
 
 
 def with_and(outline: Outline) -> bool:
