@@ -11,7 +11,7 @@ from datetime import date
 
 import libcst as cst
 
-from amplint import facts
+from amplint import facts, gate
 from amplint.audit import Audit
 from amplint.config import Settings
 from amplint.discover import IgnorePatterns
@@ -27,7 +27,6 @@ from amplint.finding import (
     Span,
     fingerprinted,
 )
-from amplint.gate import admit
 from amplint.model.module import ModuleModel
 from amplint.project.link import Project
 from amplint.registry import all_rules, default_rules, matches
@@ -118,7 +117,7 @@ class _Check:
         self.model = model
         self.settings = settings
         in_force = [rule for rule in rules if not file_ignores(rule, model.source, settings)]
-        self.rules = list(admit(model.source, [r for r in in_force if r.code != SYNTAX_ERROR]).rules)
+        self.rules = list(gate.admit(model.source, [r for r in in_force if r.code != SYNTAX_ERROR]).rules)
         suppressions = parse_suppressions(model.source)
         self.audit = Audit(model.source, suppressions, date.today(), all_rules(), default_rules(settings))
         self.audit.ran = frozenset(rule.code for rule in in_force)

@@ -53,9 +53,8 @@ def _words(tree: ast.Module) -> Iterator[str]:
         elif kind is ast.arg:
             pass
         elif kind is ast.ImportFrom:
-            # an alias hides the word from every other place
-            yield from (a.name for a in node.names if a.asname and (a.name in WORDS or a.name == "half"))  # type: ignore[union-attr]
-            yield from (a.name for a in node.names if a.name == "half")  # type: ignore[union-attr]
+            # under another name the word occurs nowhere else, and `half` means many things elsewhere
+            yield from (a.name for a in node.names if a.name == "half" or (a.asname and a.name in WORDS))  # type: ignore[union-attr]
         elif node is not None:
             for name in node._fields:
                 if name == "returns":
@@ -94,4 +93,6 @@ def _is_only_named(node: ast.expr) -> bool:
     """Whether an operand of a comparison is a dtype or several, as in `x.dtype in (torch.float16, torch.half)`."""
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return all(_is_only_named(e) for e in node.elts)
-    return isinstance(node, (ast.Constant, ast.Name, ast.Attribute))
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, (ast.Constant, ast.Name))

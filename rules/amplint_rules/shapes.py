@@ -33,7 +33,9 @@ _REDUCTIONS = frozenset(
     )
 )
 #: Names that nobody gives to a tensor.
-_MODULES = re.compile(r"self|(?:\w*_)?(?:model|models|module|net|network|encoder|decoder|vae|unet|pipe|pipeline)")
+_MODULES = re.compile(
+    r"self|(?:\w*_)?(?:model|models|module|net|network|encoder|decoder|vae|unet|pipe|pipeline)"
+)
 #: Functions and modules that CUDA's autocast casts and NPU's does not.
 _NPU_GAPS = frozenset(
     (
@@ -41,6 +43,8 @@ _NPU_GAPS = frozenset(
         *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
     )
 )
+
+
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
     return bool(outline.made_low)

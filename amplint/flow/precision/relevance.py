@@ -14,25 +14,16 @@ from amplint.flow.precision.lattice import LOW
 from amplint.model import ir
 from amplint.model.units import is_elsewhere
 
-_MAKES_LOW = frozenset(
-    (
-        "half",
-        "bfloat16",
-        "autocast",
-        "custom_fwd",
-        "from_pretrained",
-        "fully_shard",
-        "initialize",
-        "HalfTensor",
-    )
-)
+_MAKES_LOW = frozenset(("half", "bfloat16", "autocast", "custom_fwd", "fully_shard", "HalfTensor"))
 #: The same where they are only named, to be called elsewhere.
-_NAMED_LOW = _MAKES_LOW - {"half", "bfloat16", "from_pretrained", "initialize"}
+_NAMED_LOW = _MAKES_LOW - {"half", "bfloat16"}
 #: Calls that change what they are called on or given.
-_IN_PLACE = frozenset(("half", "bfloat16", "to", "type", "float", "apply", "_apply", "fully_shard", "setattr"))
+_IN_PLACE = frozenset(
+    ("half", "bfloat16", "to", "type", "float", "apply", "_apply", "fully_shard", "setattr")
+)
 _ADD = frozenset(("append", "extend", "insert", "add", "update", "setdefault", "register_buffer", "copy_"))
-_PLAIN = (ir.Name, ir.Attr, ir.Const, ir.Items)
 _TEXT = re.compile(r"float16|bf16|fp16|half", re.IGNORECASE)
+_ENGINES = ("apex.", "deepspeed.", "colossalai.")
 _BUILDS = ("torch.nn.", "torch.optim.")
 
 
@@ -83,7 +74,9 @@ class Relevance:
             )
         }
         for klass in self._classes.by_name.values():
-            if any(_is_low(e) for stmt in walk.statements(klass.body) for o in walk.own(stmt) for e in _made(o)):
+            if any(
+                _is_low(e) for stmt in walk.statements(klass.body) for o in walk.own(stmt) for e in _made(o)
+            ):
                 found |= {method for _, method in klass.methods}
             else:
                 found |= self._sharing({method for _, method in klass.methods}, found)
@@ -173,7 +166,7 @@ def _made(expr: ir.Expr) -> Iterator[ir.Expr]:
         current = stack.pop()
         yield current
         if isinstance(current, ir.Compare):
-            stack.extend(e for e in (current.right, current.left) if not isinstance(e, _PLAIN))
+            stack.extend(e for e in (current.right, current.left) if not _is_only_named(e))
         elif isinstance(current, ir.Subscript) and isinstance(current.index, ir.Const):
             stack.append(current.value)
         elif isinstance(current, ir.Items) and current.kind == "dict":
@@ -183,6 +176,15 @@ def _made(expr: ir.Expr) -> Iterator[ir.Expr]:
             stack.extend(arg.value for arg in current.args[:1])
         else:
             stack.extend(walk.parts(current)[::-1])
+
+
+def _is_only_named(expr: ir.Expr) -> bool:
+    """Whether an operand of a comparison is a name, a dtype or several."""
+    if isinstance(expr, ir.Items):
+        return all(map(_is_only_named, expr.items))
+    while isinstance(expr, ir.Attr):
+        expr = expr.value
+    return isinstance(expr, (ir.Name, ir.Const))
 
 
 def _attributes_set(function: ir.Function) -> set[str] | None:
@@ -216,22 +218,30 @@ def _is_contained(function: ir.Function) -> bool:
         elif isinstance(stmt, ir.Assign):
             if any(isinstance(e, (ir.Attr, ir.Subscript)) for t in stmt.targets for e in walk.inside(t)):
                 return False
-        elif isinstance(stmt, ir.AugAssign):
-            return False
-        elif isinstance(stmt, ir.Define):
+        elif isinstance(stmt, (ir.AugAssign, ir.Define)):
             return False
         for expr in walk.own(stmt):
             for inner in walk.inside(expr):
                 if isinstance(inner, ir.Other):
                     return False  # it yields
-                if isinstance(inner, ir.Call) and (last(inner.func) in _IN_PLACE or last(inner.func).endswith("_")):
+                if isinstance(inner, ir.Call) and _may_change(inner):
                     return False
     return True
+
+
+def _may_change(call: ir.Call) -> bool:
+    """Whether a call may change something that others see; what it is called on may just have been made."""
+    word = last(call.func)
+    if word not in _IN_PLACE:
+        return word.endswith("_")
+    return not (isinstance(call.func, ir.Attr) and isinstance(call.func.value, ir.Call))
 
 
 def _is_low(expr: ir.Expr) -> bool:
     if isinstance(expr, ir.Call):
         word = last(expr.func)
+        if word == "initialize":
+            return any(name.startswith(_ENGINES) for name in names(expr.func))
         if word == "from_pretrained":
             return any(arg.keyword in ("dtype", "torch_dtype") or arg.star for arg in expr.args)
         return word in _MAKES_LOW or any(known.is_autocast(n) for n in names(expr.func))
