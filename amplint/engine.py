@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -118,6 +118,7 @@ class _Check:
         self.settings = settings
         in_force = [rule for rule in rules if not file_ignores(rule, model.source, settings)]
         self.rules = [rule for rule in in_force if self._concerns(rule)]
+        self.all_rules = rules
         suppressions = parse_suppressions(model.source)
         self.audit = Audit(model.source, suppressions, date.today(), all_rules(), default_rules(settings))
         self.audit.ran = frozenset(rule.code for rule in in_force)
@@ -136,9 +137,17 @@ class _Check:
             except Exception as error:  # a broken rule must not stop the others
                 self._failed(rule, error)
                 self.audit.ran -= {rule.code}
+        self.result.findings.extend(self._broken_cells())
         self.result.findings.sort(key=lambda finding: finding.sort_key)
         self.result.findings = fingerprinted(self.result.findings, _lines(self.model.source))
         return self.result
+
+    def _broken_cells(self) -> Iterator[Finding]:
+        """A finding for each cell of a notebook that cannot be parsed; the others were checked without it."""
+        source = self.model.source
+        for problem in source.cells.problems if source.cells is not None else ():
+            found = SyntaxProblem(problem.message, problem.position)
+            yield from syntax_finding(found, source, self.settings, self.all_rules).findings
 
     def is_active(self, code: str, node: cst.CSTNode) -> bool:
         """Whether a finding of `code` at `node` would be reported, and its fix may be applied."""

@@ -13,7 +13,7 @@ import ast
 import re
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from amplint.finding import Position
@@ -219,7 +219,7 @@ class Cells:
             found = _magics_first(found, magics_end)
         source = "".join(found)
         if cell.ends_open:
-            source = re.sub(r"(?:\r\n?|\n)\Z", "", source)
+            source = re.sub(r"[\r\n]+\Z", "", source)
         return source
 
 
@@ -239,7 +239,6 @@ def joined(sources: Sequence[str | None], *, fence: str = "", newline: str = "",
 
     Cells whose first row is the magic of something else, such as `%%bash`, are found here.
     """
-    sources = tuple(sources)
     given = [source for source in sources if source is not None]
     if not newline:
         crlf = sum(source.count("\r\n") for source in given)
@@ -295,7 +294,7 @@ class _Maker:
     ) -> tuple[Cell, list[str], Problem | None]:
         """The cell with what stands for its magics."""
         rows = list(rows)
-        replaced = []
+        replaced: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         begin = 0
         for row, name in heads:
             before = f"{name} = " if name else ""

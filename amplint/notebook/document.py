@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from json.decoder import scanstring
 from typing import Any
 
 from amplint.finding import Position
@@ -181,7 +180,7 @@ def _members(raw: str, start: int) -> dict[str, _Value]:
     found = {}
     place = _skip(raw, start + 1)
     while raw[place] != "}":
-        key, place = scanstring(raw, place + 1)
+        key, place = _DECODER.raw_decode(raw, place)
         place = _skip(raw, _skip(raw, place) + 1)
         end = _DECODER.raw_decode(raw, place)[1]
         found[key] = _Value(place, end)
@@ -279,7 +278,7 @@ def _literal(raw: str, text: str) -> str:
 
 
 def _string(raw: str, place: _Value) -> str:
-    return scanstring(raw, place.start + 1)[0]
+    return str(_DECODER.raw_decode(raw, place.start)[0])
 
 
 def _common(one: str, two: str) -> int:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 #: Cell magics whose cell holds Python that runs in the notebook itself. The others' cells are not looked at.
 PYTHON_CELLS = frozenset(
-    "capture debug heat memit memray_flamegraph mprun lprun notify prun pyinstrument scalene snakeviz time timeit"
-    " wandb".split()
+    (
+        *("capture", "debug", "heat", "memit", "memray_flamegraph", "mprun", "lprun", "notify", "prun"),
+        *("pyinstrument", "scalene", "snakeviz", "time", "timeit", "wandb"),
+    )
 )
 #: `%%capture NAME` binds a name.
 _CAPTURE = re.compile(r"%%capture\b(?:[ \t]+--?[\w-]+)*[ \t]+([A-Za-z_]\w*)[ \t]*$")
