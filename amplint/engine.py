@@ -27,6 +27,7 @@ from amplint.finding import (
     Span,
     fingerprinted,
 )
+from amplint.fix import apply_edits
 from amplint.model.module import ModuleModel
 from amplint.project.link import Project
 from amplint.registry import all_rules, default_rules, matches
@@ -221,12 +222,26 @@ class _Check:
             return None, "making the fix failed (internal error)"
         if isinstance(made, str):
             return None, made
-        return made, None
+        problem = _unfit_for_cells(made, self.model.source)
+        return (made, None) if problem is None else (None, problem)
 
     def _failed(self, rule: Rule, error: Exception) -> None:
         text = f"{rule.code} failed: {type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
         self.result.internal_errors.append(InternalError(self.model.filename, text, rule.code, trace))
+
+
+def _unfit_for_cells(fix: Fix, source: Source) -> str | None:
+    """Why a fix cannot be made in the cells of a notebook, or None."""
+    if source.cells is None:
+        return None
+    from amplint.notebook.cells import NotebookError
+
+    try:
+        source.cells.split(apply_edits(source.text, fix.edits))
+    except NotebookError as error:
+        return f"the rewrite does not fit into the cells: {error.message}"
+    return None
 
 
 def _configured_severity(rule: Rule, settings: Settings) -> Severity | None:

@@ -57,6 +57,24 @@ class FileChanged(SourceError):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is for its reader: a row and a column of a file, or of a cell of a notebook."""
+
+    cell: int | None
+    row: int
+    column: int
+
+    def __str__(self) -> str:
+        """`4:1`, or `cell 3:4:1`."""
+        return f"{self.line}:{self.column}"
+
+    @property
+    def line(self) -> str:
+        """`4`, or `cell 3:4`."""
+        return f"{self.row}" if self.cell is None else f"cell {self.cell}:{self.row}"
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One file: its raw bytes and the text they mean.
 
@@ -110,6 +128,29 @@ class Source:
         if not start <= offset <= last:
             raise IndexError(f"row {position.row} of {self.filename} has no column {position.column}")
         return offset
+
+    def place(self, position: Position, start: Position | None = None) -> Place:
+        """Where a position is for the reader; `start` is where the span that it ends begins."""
+        cell = self.cells.at((start or position).row) if self.cells is not None else None
+        if cell is None:
+            return Place(None, position.row, position.column)
+        return Place(cell.number, max(1, position.row - cell.offset), position.column)
+
+    def shown_row(self, row: int) -> str:
+        """A row in a sentence, behind the word line: `12`, or `4 of cell 3`."""
+        place = self.place(Position(row, 1))
+        return f"{place.row}" if place.cell is None else f"{place.row} of cell {place.cell}"
+
+    def file_rows(self, first: int, last: int) -> tuple[int, int]:
+        """First and last row in the file for such rows of the text; they differ for notebooks."""
+        cell = self.cells.at(first) if self.cells is not None else None
+        if self.cells is None or cell is None:
+            return first, last
+        rows = self.cells.file_rows(cell.number)
+        if not rows:
+            return 1, 1
+        begin, end = (max(0, min(row - cell.offset, len(rows)) - 1) for row in (first, last))
+        return rows[begin][0], rows[max(begin, end)][1]
 
     def line_text(self, row: int) -> str:
         """Text of a 1-based row without its newline. IndexError when there is no such row."""

@@ -111,6 +111,12 @@ class Cells:
         cell = next((cell for cell in self.cells if cell.number == number), None)
         return cell.offset + row if cell is not None and 1 <= row <= cell.rows else None
 
+    def file_rows(self, number: int) -> list[tuple[int, int]]:
+        """First and last row of the file for each row of a cell; empty where there is no file."""
+        from amplint.notebook.document import rows_in_file
+
+        return rows_in_file(self.raw, number) if self.raw else []
+
     def edit(self, start: Position, end: Position, content: str) -> Edit | None:
         """An edit of the module as one of a cell; None when it is about more than one."""
         cell = self.at(start.row)
@@ -251,7 +257,9 @@ def joined(sources: Sequence[str | None], *, fence: str = "", newline: str = "",
     for number, source in enumerate(sources, 1):
         if source is not None:
             maker.add(number, source)
-    return Cells(sources, "".join(maker.text), tuple(maker.cells), tuple(maker.problems), fence, newline, raw)
+    return Cells(
+        tuple(sources), "".join(maker.text), tuple(maker.cells), tuple(maker.problems), fence, newline, raw
+    )
 
 
 class _Maker:
