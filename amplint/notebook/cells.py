@@ -214,7 +214,7 @@ class Cells:
             elif match[2] != code.strip(" \t\f") or match[4]:
                 restored = None
             else:  # its indentation may be another one
-                restored = old if index else match[1] + old.lstrip(" \t\f")
+                restored = old if index or cell.is_broken else match[1] + old.lstrip(" \t\f")
             if restored is None:
                 raise NotebookError(f"an edit would change a magic in cell {cell.number}")
             found.append(restored + newline)
