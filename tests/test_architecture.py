@@ -221,6 +221,8 @@ BEFORE_LIBCST = (
     "amplint.discover",
     "amplint.gate",
     "amplint.ignores",
+    "amplint.notebook.cells",
+    "amplint.notebook.document",
     "amplint.registry",
     "amplint.runner",
     "amplint.source",

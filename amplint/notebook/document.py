@@ -131,6 +131,7 @@ def spliced(raw: str, changed: Mapping[int, str]) -> str:
     return raw[:end] + "".join(reversed(parts))
 
 
+@lru_cache(8)
 def rows_in_file(raw: str, number: int) -> list[tuple[int, int]]:
     """First and last row of the file for each row of a cell."""
     place = _source_places(raw)[number - 1]
@@ -138,8 +139,10 @@ def rows_in_file(raw: str, number: int) -> list[tuple[int, int]]:
         return []
     rows: list[tuple[int, int]] = []
     open_row: int | None = None
+    row, counted = 1, 0
     for element in [place] if raw[place.start] == '"' else list(_elements(raw, place.start)):
-        row = raw.count("\n", 0, element.start) + 1
+        row += raw.count("\n", counted, element.start)
+        counted = element.start
         texts = split_rows(_string(raw, element))
         for text, newline in texts:
             if not (text or newline) and texts[-1] == (text, newline) and len(texts) > 1:
