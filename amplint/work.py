@@ -92,10 +92,11 @@ def extract(source: Source, rules: Sequence[Rule]) -> Extract:
 
     admission = admit(source, [rule for rule in rules if rule.code != SYNTAX_ERROR])
     seen = admission.outline
+    is_broken = admission.problem is not None or (source.cells is not None and bool(source.cells.problems))
     return Extract(
         source.filename,
         digest(source.data),
-        bool(admission.rules) or admission.problem is not None,
+        bool(admission.rules) or is_broken,
         tuple(seen.imports) if seen is not None else None,
     )
 
