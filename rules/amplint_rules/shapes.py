@@ -188,7 +188,9 @@ def protocol(outline: Outline) -> bool:
 
 def repeated_unscale(outline: Outline) -> bool:
     """The same, or a framework's clip of accumulated gradients."""
-    return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
+    return protocol(outline) or (
+        has_owner(outline) and any(name.startswith("clip_grad") for name in outline.names)
+    )
 
 
 def amp_gated_on_cuda(outline: Outline) -> bool:

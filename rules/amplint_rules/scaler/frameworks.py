@@ -94,7 +94,9 @@ def bypasses(ctx: Context) -> Iterable[Report]:
         if not is_plain_backward(ctx, call, found):
             continue
         step, owner = next(steps(ctx, call, found), (None, None))
-        if step is None or owner is None or _is_left_to_plain_torch(ctx, call, owner, found):
+        if step is None or owner is None or not owner.may_scale:
+            continue
+        if _is_left_to_plain_torch(ctx, call, owner, found):
             continue
         name, stepped = owner.name, called_on(ctx, step)
         whose = "" if stepped == name else f" is one of {name}: with fp16 it"
@@ -131,7 +133,7 @@ def _is_left_to_plain_torch(ctx: Context, call: cst.Call, owner: Owner, found: O
     """Whether a plain backward may be one of several, of which its owner scales what it steps with."""
     scaled = [other for other, whose in scalings(ctx, call, found) if whose.name == owner.name]
     if owner.form == "engine" or owner.confidence is Confidence.LOW:
-        return bool(scaled)
+        return bool(scaled)  # of a model beside it, or scaled in a way of their own
     return any(not may_both_run(ctx, call, other) for other in scaled)
 
 
@@ -171,7 +173,9 @@ def raw_clips(ctx: Context) -> Iterable[Report]:
             continue
         for scaled, owner in scalings(ctx, call, found):
             whose = [step for step, other in steps(ctx, call, found) if other.name == owner.name]
-            if not whose or not in_one_mode(ctx, call, scaled) or _clips_others(ctx, call, owner, found):
+            if not whose or not owner.may_scale or _clips_others(ctx, call, owner, found):
+                continue
+            if not in_one_mode(ctx, call, scaled):
                 continue
             yield _raw_clip(ctx, call, scaled, whose[0], owner)
             break

@@ -3,7 +3,8 @@
 `facts/scaler_owners.tsv` says of each which method scales the loss, which ones clip (and unscale first), what gives
 back optimizers whose `step` is the scaler's `step` and `update`, and in which precisions there is a scaler. Its column
 `form` says what owns: the `object` that a class makes, the `engine` that a function gives back first (which steps
-itself), or each object of a class with that `base`.
+itself), or each object of a class with that `base`. `unknown` is how sure a report is where nothing in the file tells
+the precision (empty: none is made).
 """
 
 from __future__ import annotations
@@ -50,10 +51,16 @@ class Owner:
         return [name for name in self.row[column].split(",") if name]
 
     @property
+    def may_scale(self) -> bool:
+        """Whether what is done past it is worth a word, though it has no scaler, or though nothing tells."""
+        unknown = self.row["unknown"]
+        return bool(unknown) if self.scales is None else self.scales or unknown == "medium"
+
+    @property
     def confidence(self) -> Confidence:
         """Medium, and low where it is certain to have no scaler, or seldom has one and nothing tells."""
         if self.scales is None:
-            return Confidence(self.row["unknown"])
+            return Confidence(self.row["unknown"] or "low")
         return Confidence.MEDIUM if self.scales else Confidence.LOW
 
     @property
@@ -127,8 +134,6 @@ def _assign(ctx: Context, call: cst.Call) -> cst.Assign | None:
 
 def _note(ctx: Context, call: cst.Call, assign: cst.Assign, row: dict[str, str], found: Owners) -> None:
     scales = _scales(ctx, call, row)
-    if scales is False and Confidence(row["unknown"]) is Confidence.LOW:
-        return  # plain torch is as good then
     for target in (part.target for part in assign.targets):
         holder = _parts(target)[0] if row["form"] == "engine" and _parts(target) else target
         owner = Owner(ctx.model.tree.code(holder), call, row, scales)
