@@ -14,7 +14,7 @@ from amplint_rules.scaler import frameworks, protocol
 
 
 def check(ctx: Context) -> Iterable[Report]:
-    """Report each step of an optimizer that a scaler should take, and what is done past an Accelerator."""
+    """Report each step of an optimizer that a scaler should take, and what is done past a framework's object."""
     yield from protocol.reports(ctx, "bypass", _message, _fix)
     yield from frameworks.bypasses(ctx)
 
