@@ -152,13 +152,24 @@ def clip_before_unscale(outline: Outline) -> bool:
     return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
 
 
+#: Words of the text of each file with an owner of a scaler.
+OWNERS = ("Accelerator", "Fabric", "deepspeed", "colossalai", "training_step")
+
+
 def has_owner(outline: Outline) -> bool:
-    """A framework's object that owns a scaler, what it prepares, and a backward."""
-    return "backward" in outline.names and any(
-        row["class"].rpartition(".")[2] in outline.names
-        and not outline.names.isdisjoint(row["prepare"].split(","))
-        for row in facts.table("scaler_owners")
-    )
+    """A framework's object that owns a scaler, and code that backpropagates or steps beside it."""
+    names = outline.names
+    for row in facts.table("scaler_owners"):
+        parts = row["class"].split(".")
+        if parts[-1] not in names or names.isdisjoint(("backward", "training_step")):
+            continue
+        if row["form"] == "object" and not names.isdisjoint(row["prepare"].split(",")):
+            return True
+        if row["form"] == "engine" and "step" in names and parts[0] in outline.text:
+            return True
+        if row["form"] == "base" and row["prepare"] in names:
+            return True
+    return False
 
 
 def scaler_step_bypass(outline: Outline) -> bool:
@@ -173,7 +184,9 @@ def protocol(outline: Outline) -> bool:
 
 def repeated_unscale(outline: Outline) -> bool:
     """The same, or a framework's clip of accumulated gradients."""
-    return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
+    return protocol(outline) or (
+        has_owner(outline) and any(name.startswith("clip_grad") for name in outline.names)
+    )
 
 
 def amp_gated_on_cuda(outline: Outline) -> bool:
