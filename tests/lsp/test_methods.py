@@ -158,6 +158,13 @@ async def test_inlay_hints_show_what_autocast_makes_of_names_and_what_is_scaled(
         (6, "float16 (autocast)"),
     ]
     assert await hints(editor, editor.open("scaled.py", CLIP)) == [(10, "scaled")]
+    layer = HALF.replace("linear, x: torch.Tensor", "x: torch.Tensor").replace(
+        "torch.nn.functional.linear(x, linear)", "torch.nn.Linear(8, 8)(x)"
+    )
+    assert await hints(editor, editor.open("layer.py", layer)) == [
+        (5, "float16 (autocast)"),
+        (6, "float16 (autocast)"),
+    ]
 
 
 async def test_inlay_hints_are_for_the_part_that_is_asked_for(editor):

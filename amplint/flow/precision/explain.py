@@ -10,7 +10,7 @@ from amplint.finding import Span
 from amplint.flow.precision.analysis import Precision, precision_of
 from amplint.flow.precision.lattice import LOW, UNKNOWN, Dtypes
 from amplint.flow.precision.operators import CUDA, NPU, Ambient, operators
-from amplint.flow.precision.values import Tensor, Value, tensors_in
+from amplint.flow.precision.values import BY_AUTOCAST, Tensor, Value, tensors_in
 from amplint.model.units import is_own
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def named(
             and bool(ambient.enabled)
             and bool(value.dtypes)
             and value.dtypes <= ambient.dtypes & LOW
-            and not value.why  # no cast made it so
+            and (not value.why or value.why.endswith(BY_AUTOCAST))  # no cast made it so
         )
         yield Named(span, typed, _around(model, ambient), by_autocast)
 

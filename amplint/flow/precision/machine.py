@@ -20,6 +20,7 @@ from amplint.flow.precision.operators import Ambient, Rules
 from amplint.flow.precision.relevance import Relevance
 from amplint.flow.precision.state import Object, State, joined
 from amplint.flow.precision.values import (
+    BY_AUTOCAST,
     NONE,
     TOP,
     Class,
@@ -929,7 +930,7 @@ class Machine:
         )
         marks = frozenset(known.kept_marks(op, operands))
         if self.ambient.enabled and is_new:
-            why = f"{op} gives {_said(result.dtypes)} in the autocast region"
+            why = f"{op} gives {_said(result.dtypes)} {BY_AUTOCAST}"
             return replace(result, origin=site, why=why, op=op, site=site, marks=marks)
         if source is None:
             return replace(result, op=op, site=site, marks=marks)

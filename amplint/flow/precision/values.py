@@ -14,6 +14,8 @@ Frame = tuple[int, ...]
 #: Alternatives that are kept apart at most.
 _MOST_ALTERNATIVES = 4
 _LARGEST = 64
+#: How it is said (in `Tensor.why`) that an operator in an autocast region gave a tensor its dtype.
+BY_AUTOCAST = "in the autocast region"
 
 
 @dataclass(frozen=True, slots=True)
