@@ -367,6 +367,7 @@ async def hover(ls: Server, params: t.HoverParams) -> t.Hover | None:
 @server.feature(t.TEXT_DOCUMENT_INLAY_HINT, t.InlayHintOptions(resolve_provider=False))
 async def inlay_hint(ls: Server, params: t.InlayHintParams) -> list[t.InlayHint]:
     """The client asks for inlay hints, which are off unless somebody wants them."""
+    await ls.session.settle()
     if not ls.session.editor.inlay_hints:
         return []
     result = await ls.session.current(params.text_document.uri)
@@ -390,6 +391,7 @@ async def inlay_hint(ls: Server, params: t.InlayHintParams) -> list[t.InlayHint]
 async def code_lens(ls: Server, params: t.CodeLensParams) -> list[t.CodeLens]:
     """The client asks for code lenses, which are off unless somebody wants them."""
     uri = params.text_document.uri
+    await ls.session.settle()
     if not ls.session.editor.code_lens:
         return []
     result = await ls.session.current(uri)
@@ -493,6 +495,7 @@ async def workspace_diagnostic(
 async def initialized(ls: Server, params: t.InitializedParams) -> None:
     """The client is ready: read its settings, watch files, and look at the workspace."""
     await ls.read_settings()
+    ls.session.settled.set()
     await ls.watch()
     for folder in ls.session.workspace_folders:
         ls.session.in_background(ls.session.index(folder))

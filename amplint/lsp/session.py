@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from amplint.lsp.positions import Text
 from amplint.lsp.results import Result, result_of
 from amplint.lsp.settings import EditorSettings, Scope, Scopes
 from amplint.lsp.workspace import Folders, Progress, unheard
+
+
+#: Seconds to wait for a client to say what its settings are.
+_SETTINGS_WAIT = 2.0
 
 
 @dataclass
@@ -51,6 +56,8 @@ class Session:
         #: Called with every new result, and with documents whose results may have changed without their text.
         self.publish: Callable[[str, Result], None] = lambda uri, result: None
         self.outdated: Callable[[], None] = lambda: None
+        #: Set when the settings are known; nothing is checked before.
+        self.settled = asyncio.Event()
         self._warn = warn
         self._warned: set[str] = set()
         self._states: dict[str, _State] = {}
@@ -108,6 +115,12 @@ class Session:
         state = self._states.get(uri)
         return state is not None and state.stamp == result.stamp
 
+    async def settle(self) -> None:
+        """Wait until the settings are known, or the client has had time enough to say."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.settled.wait(), _SETTINGS_WAIT)
+        self.settled.set()
+
     # -- checks ----------------------------------------------------------------------------------------------
 
     def check_soon(self, uri: str, delay: float) -> None:
@@ -148,6 +161,7 @@ class Session:
         return state.check
 
     async def _check(self, uri: str, state: _State, delay: float, urgency: int) -> Result | None:
+        await self.settle()
         if delay:
             await asyncio.sleep(delay)
             state.is_waiting = False

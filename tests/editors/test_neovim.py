@@ -1,0 +1,68 @@
+"""Neovim, set up as docs/editors.md says, with the server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import SAMPLE, documented, program
+
+pytestmark = pytest.mark.slow
+
+
+def run(environment, project, tmp_path):
+    """What was seen in the scenario."""
+    nvim = program("nvim")
+    version = subprocess.run([nvim, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    if tuple(int(part) for part in version.lstrip("v").split(".")[:2]) < (0, 11):
+        pytest.skip(f"Neovim {version} has no vim.lsp.config")
+    server, start = documented("lua")
+    configuration = Path(environment["HOME"], ".config", "nvim")
+    (configuration / "lsp").mkdir(parents=True)
+    (configuration / "lsp" / "amplint.lua").write_text(server)
+    (configuration / "init.lua").write_text(start)
+    seen = tmp_path / "seen.json"
+    scenario = Path(__file__).with_name("neovim.lua")
+    subprocess.run(
+        [nvim, "--headless", "train.py", "-c", f"luafile {scenario}"],
+        env={**environment, "SEEN": str(seen)},
+        cwd=project,
+        timeout=120,
+        check=True,
+        capture_output=True,
+    )
+    return json.loads(seen.read_text())
+
+
+def test_the_scenario(environment, project, tmp_path):
+    seen = run(environment, project, tmp_path)
+    assert "problem" not in seen, seen["problem"]
+    assert seen["root"] == str(project)
+    assert seen["pulls"]
+    found = {(each["code"], each["line"], each["severity"]) for each in seen["diagnostics"]}
+    assert found >= {("AMP102", 5, "WARN"), ("AMP101", 5, "WARN"), ("AMP201", 18, "ERROR")}
+    (clip,) = [each for each in seen["diagnostics"] if each["code"] == "AMP201"]
+    assert clip["text"] == "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    assert "still multiplied by the loss scale" in clip["message"]
+    assert {"line": 18, "highlight": "DiagnosticUnderlineError"} in seen["squiggles"]
+
+    assert {"line": 15, "label": "float16 (autocast)"} in seen["hints"]
+    assert any(each["line"] == 15 and "float16 (autocast)" in each["text"] for each in seen["drawn"])
+    assert any(each["line"] == 18 and "loss scale" in each["text"] for each in seen["drawn"])
+
+    assert "AMP201 clip-before-unscale" in seen["hover"]
+    assert "line 17: the loss is scaled here by scaler" in seen["hover"]
+
+    sample = (SAMPLE / "train.py").read_text()
+    assert seen["before"] == sample
+    assert "Ignore AMP201 here, with a reason" in seen["offered"]
+    clipping = "        nn.utils.clip_grad_norm_"
+    assert seen["after_fix"] == sample.replace(clipping, f"        scaler.unscale_(optimizer)\n{clipping}")
+    assert seen["after_undo"] == sample
+    assert "torch.cuda.amp" not in seen["after_fix_all"]
+    assert "unscale_" not in seen["after_fix_all"]  # a repair changes numbers: not unasked
+    assert [each["code"] for each in seen["left"]] == ["AMP201"]
+    assert seen["after_second_undo"] == sample
