@@ -40,20 +40,28 @@ local function text()
   return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\n") .. "\n"
 end
 
--- What is drawn over the buffer: highlighted ranges, and texts that are no text of the file.
-local function drawn(field)
+-- The lines of the screen, as the user sees them.
+local function screen()
+  vim.cmd.redraw()
+  local lines = {}
+  for row = 1, vim.o.lines do
+    local cells = {}
+    for column = 1, vim.o.columns do
+      table.insert(cells, vim.fn.screenstring(row, column))
+    end
+    table.insert(lines, (table.concat(cells):gsub("%s+$", "")))
+  end
+  return lines
+end
+
+-- The ranges that are underlined.
+local function squiggles()
   local found = {}
   for _, namespace in pairs(vim.api.nvim_get_namespaces()) do
     for _, mark in ipairs(vim.api.nvim_buf_get_extmarks(0, namespace, 0, -1, { details = true })) do
-      local details = mark[4]
-      if field == "hl_group" and details.hl_group and tostring(details.hl_group):find("^DiagnosticUnderline") then
-        table.insert(found, { line = mark[2] + 1, highlight = details.hl_group })
-      elseif field == "virt_text" and details.virt_text then
-        local parts = {}
-        for _, part in ipairs(details.virt_text) do
-          table.insert(parts, part[1])
-        end
-        table.insert(found, { line = mark[2] + 1, where = details.virt_text_pos, text = table.concat(parts) })
+      local highlight = tostring(mark[4].hl_group or "")
+      if highlight:find("^DiagnosticUnderline") then
+        table.insert(found, { line = mark[2] + 1, highlight = highlight })
       end
     end
   end
@@ -73,11 +81,13 @@ local function scenario()
   seen.encoding = client.offset_encoding
   seen.pulls = client:supports_method("textDocument/diagnostic")
   seen.diagnostics = diagnostics()
-  seen.squiggles = drawn("hl_group")
+  seen.squiggles = squiggles()
 
   wait("inlay hints", function() return #vim.lsp.inlay_hint.get({ bufnr = 0 }) > 0 end)
-  vim.cmd.redraw()
-  seen.drawn = drawn("virt_text")
+  wait("an inlay hint on the screen", function()
+    seen.screen = screen()
+    return table.concat(seen.screen, "\n"):find("float16 (autocast)", 1, true)
+  end)
   seen.hints = vim.tbl_map(function(each)
     return { line = each.inlay_hint.position.line + 1, label = each.inlay_hint.label }
   end, vim.lsp.inlay_hint.get({ bufnr = 0 }))
@@ -93,6 +103,7 @@ local function scenario()
       end
     end
   end)
+  seen.hover_on_screen = screen()
   seen.hover = table.concat(vim.api.nvim_buf_get_lines(vim.api.nvim_win_get_buf(shown), 0, -1, false), "\n")
   vim.api.nvim_win_close(shown, true)
 
