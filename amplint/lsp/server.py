@@ -411,9 +411,10 @@ async def code_lens(ls: Server, params: t.CodeLensParams) -> list[t.CodeLens]:
 
 
 @server.command(FIX_ALL)
-async def fix_all(ls: Server, uri: str, rule: str | None = None) -> bool:
+async def fix_all(ls: Server, uri: str, *rule: str | None) -> bool:
     """Fix a document, of one rule everything or of all rules what is safe; whether the client did it."""
-    return await ls.apply("amplint: fix all", uri, partial(worker.rewrite, wanted=wanted(ls, rule)))
+    only = rule[0] if rule else None  # pygls demands all parameters of a command but these
+    return await ls.apply("amplint: fix all", uri, partial(worker.rewrite, wanted=wanted(ls, only)))
 
 
 @server.command(IGNORE)
