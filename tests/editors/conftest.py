@@ -34,6 +34,8 @@ def environment(tmp_path):
     command.chmod(0o755)
     home = tmp_path / "home"
     (home / ".config").mkdir(parents=True)
+    # What editors start in a login shell asks this, too.
+    (home / ".profile").write_text(f"PATH={shlex.quote(str(programs))}:$PATH\n")
     given = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     return {
         **given,

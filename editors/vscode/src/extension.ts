@@ -60,7 +60,8 @@ async function start(): Promise<void> {
   status.set("starting", "amplint is starting");
   const program = await findProgram();
   if (!program) {
-    await failed(`amplint was not found. Install it (${INSTALL}), or set amplint.path.`);
+    output.info(`looked for amplint in the selected Python environment, .venv, venv and ${process.env.PATH}`);
+    failed(`amplint was not found. Install it (${INSTALL}), or set amplint.path.`);
     return;
   }
   const { command, args } = program;
@@ -69,7 +70,7 @@ async function start(): Promise<void> {
   try {
     await started.start();
   } catch (error) {
-    await failed(`${command} could not be started as a language server: ${error}`);
+    failed(`${command} could not be started as a language server: ${error}`);
     return;
   }
   client = started;
@@ -77,7 +78,7 @@ async function start(): Promise<void> {
   status.set("running", `${name} ${version} (${command})`);
 }
 
-async function failed(problem: string): Promise<void> {
+function failed(problem: string): void {
   output.error(problem);
   status.set("stopped", problem);
   void vscode.window.showErrorMessage(problem, "Show the Log", "Open Settings").then((answer) => {

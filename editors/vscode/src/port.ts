@@ -1,7 +1,13 @@
 /** "Port this file": the ported text beside the file as it is, to be applied or discarded. */
 
 import * as vscode from "vscode";
-import { CodeActionRequest, CodeActionResolveRequest, CodeAction, type LanguageClient } from "vscode-languageclient/node";
+import {
+  CodeActionRequest,
+  CodeActionResolveRequest,
+  Command,
+  type CodeAction,
+  type LanguageClient,
+} from "vscode-languageclient/node";
 
 export const SCHEME = "amplint-port";
 const FIX_ALL = "source.fixAll.amplint";
@@ -9,6 +15,7 @@ const FIX_ALL = "source.fixAll.amplint";
 interface Port {
   document: vscode.TextDocument;
   version: number;
+  edits: vscode.TextEdit[];
   text: string;
 }
 
@@ -49,7 +56,7 @@ export class Ports implements vscode.TextDocumentContentProvider {
       return;
     }
     const uri = document.uri.with({ scheme: SCHEME, query: document.uri.scheme });
-    this.ports.set(uri.toString(), { document, version, text: applied(document, edits) });
+    this.ports.set(uri.toString(), { document, version, edits, text: applied(document, edits) });
     this.changed.fire(uri);
     void vscode.commands.executeCommand("setContext", "amplint.previewing", true);
     const name = vscode.workspace.asRelativePath(document.uri);
@@ -69,15 +76,14 @@ export class Ports implements vscode.TextDocumentContentProvider {
     if (!port) {
       return;
     }
-    const { document, version, text } = port;
+    const { document, version, edits } = port;
     await this.close(key);
     if (document.isClosed || document.version !== version) {
       void vscode.window.showWarningMessage("amplint: the file has changed since it was ported. Port it again.");
       return;
     }
-    const whole = new vscode.Range(document.positionAt(0), document.positionAt(document.getText().length));
     const edit = new vscode.WorkspaceEdit();
-    edit.replace(document.uri, whole, text);
+    edit.set(document.uri, edits);
     await vscode.workspace.applyEdit(edit);
     await vscode.window.showTextDocument(document);
   }
@@ -127,8 +133,8 @@ async function portOf(client: LanguageClient, document: vscode.TextDocument): Pr
     range: client.code2ProtocolConverter.asRange(whole),
     context: { diagnostics: [], only: [FIX_ALL] },
   });
-  const action = offered?.find((each) => CodeAction.is(each) && each.kind === FIX_ALL);
-  if (!action || !CodeAction.is(action)) {
+  const action = offered?.find((each): each is CodeAction => !Command.is(each) && each.kind === FIX_ALL);
+  if (!action) {
     return undefined;
   }
   const { edit } = action.edit ? action : await client.sendRequest(CodeActionResolveRequest.type, action);

@@ -1,4 +1,4 @@
-"""Trains a small model in mixed precision. Works on CUDA; has what amplint is there to find."""
+"""Trains a small model in mixed precision; has what amplint finds."""
 
 import torch
 from torch import nn
