@@ -45,6 +45,8 @@ class Server(LanguageServer):
     """amplint for one client."""
 
     session: Session
+    #: Documents for which the client has been given a first look only: its stamp and its identity.
+    _given: dict[str, tuple[int, str]]
 
     def begin(self, params: t.InitializeParams) -> None:
         """Set the session up, when the client has said what it can do."""
@@ -57,6 +59,7 @@ class Server(LanguageServer):
         self.protocol._workspace = documents
         self.session = Session(documents, self.warn)
         self.session.editor = read_editor_settings(params.initialization_options)
+        self._given = {}
         self.session.publish = self.publish
         self.session.outdated = self.outdated
         for problem in self.session.editor.problems:
@@ -78,11 +81,31 @@ class Server(LanguageServer):
     # -- diagnostics -----------------------------------------------------------------------------------------
 
     def publish(self, uri: str, result: Result) -> None:
-        """Push a result, to clients that do not pull."""
-        if not self.pulls:
+        """Push a result; a client that pulls is told to ask again, where it has got less than this."""
+        if self.pulls:
+            given = self._given.pop(uri, None)
+            is_more = not result.provisional and given is not None and given[0] == result.stamp
+            if is_more and given is not None and given[1] != result.identity:
+                self.outdated()
+        else:
             self.text_document_publish_diagnostics(
                 t.PublishDiagnosticsParams(uri=uri, version=result.version, diagnostics=result.diagnostics)
             )
+
+    async def diagnosed(self, uri: str) -> Result | None:
+        """What is known of a document: a first look, if the client can be told to ask again."""
+        if not self.can_be_told:
+            return await self.session.current(uri)
+        result = await self.session.first_look(uri)
+        if result is not None and result.provisional:
+            self._given[uri] = (result.stamp, result.identity)
+        return result
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether the client asks for diagnostics again when it is told to."""
+        workspace = self.client_capabilities.workspace
+        return workspace is not None and bool(workspace.diagnostics and workspace.diagnostics.refresh_support)
 
     def outdated(self) -> None:
         """Results of some documents are outdated: check these, or have the client ask for them."""
@@ -90,8 +113,7 @@ class Server(LanguageServer):
             for uri in self.session.open:
                 self.session.check_soon(uri, 0)
             return
-        workspace = self.client_capabilities.workspace
-        if workspace is not None and workspace.diagnostics and workspace.diagnostics.refresh_support:
+        if self.can_be_told:
             self.workspace_diagnostic_refresh(None)
 
     def reconfigured(self) -> None:
@@ -299,7 +321,7 @@ async def document_diagnostic(
     ls: Server, params: t.DocumentDiagnosticParams
 ) -> t.RelatedFullDocumentDiagnosticReport | t.RelatedUnchangedDocumentDiagnosticReport:
     """The client asks for the diagnostics of a document."""
-    result = await ls.session.current(params.text_document.uri)
+    result = await ls.diagnosed(params.text_document.uri)
     if result is None:
         return t.RelatedFullDocumentDiagnosticReport(items=[])
     if params.previous_result_id == result.identity:
