@@ -66,7 +66,9 @@ class Documents(Workspace):
 
 def encoding_of(encoding: t.PositionEncodingKind | str | None) -> str:
     """The name of the unit of columns; UTF-16 where nothing was agreed on."""
-    return getattr(encoding, "value", encoding) or "utf-16"
+    if isinstance(encoding, t.PositionEncodingKind):
+        return str(encoding.value)
+    return encoding or "utf-16"
 
 
 def path_of(uri: str) -> str | None:

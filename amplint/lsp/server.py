@@ -202,7 +202,7 @@ class Server(LanguageServer):
         return answer.applied
 
     @asynccontextmanager
-    async def progress(self, title: str) -> AsyncIterator[Progress]:
+    async def shown_progress(self, title: str) -> AsyncIterator[Progress]:
         """Show the progress of something, if the client can; the user may stop it."""
         window = self.client_capabilities.window
         if window is None or not window.work_done_progress:
@@ -446,7 +446,7 @@ async def ignore(ls: Server, uri: str, fingerprint: str, reason: str) -> bool:
 @server.command(CHECK_WORKSPACE)
 async def check_workspace(ls: Server) -> dict[str, int] | None:
     """Check all files of all workspace folders, with progress; how much was found, or None when it was stopped."""
-    async with ls.progress("amplint: checking the workspace") as progress:
+    async with ls.shown_progress("amplint: checking the workspace") as progress:
         found = await ls.check_files(progress)
     if found is None:
         return None

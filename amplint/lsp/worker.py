@@ -66,7 +66,9 @@ class Open:
             source = source_of(document)
         except SourceError as error:
             path = Path(document.path) if document.path is not None else None
-            return Checked(tuple(not_text(error, path, self.scope.settings, self.rules).findings), True)
+            return Checked(
+                tuple(not_text(error, path, self.scope.settings, self.rules).findings), broken=True
+            )
         seen = self.take_in(document, source)
         if not seen.admitted:
             self._asked.pop(name, None)
@@ -82,9 +84,9 @@ class Open:
             self._settled[name] = (source.text, tuple(outcome.findings))
         return Checked(
             tuple(outcome.findings),
-            broken,
-            tuple(error.message for error in outcome.internal_errors),
-            self._stale(name),
+            broken=broken,
+            internal_errors=tuple(error.message for error in outcome.internal_errors),
+            stale=self._stale(name),
         )
 
     def glance(self, document: Unsaved) -> Checked | None:
