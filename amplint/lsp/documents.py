@@ -81,4 +81,4 @@ def uri_of(path: str) -> str:
     """The URI of a path."""
     found = from_fs_path(os.path.abspath(path))
     assert found is not None
-    return found
+    return str(found)
