@@ -34,6 +34,8 @@ class Server(LanguageServer):
     """amplint for one client."""
 
     session: Session
+    #: The client has asked for a shutdown.
+    has_said_goodbye = False
     #: Documents for which the client has been given a first look only: its stamp and its identity.
     _given: dict[str, tuple[int, str]]
 
@@ -53,6 +55,12 @@ class Server(LanguageServer):
         self.session.outdated = self.outdated
         for problem in self.session.editor.problems:
             self.session.warn(f"settings: {problem}")
+
+    def end(self) -> None:
+        """End the processes that work for the client, if it ever said hello."""
+        session = getattr(self, "session", None)
+        if session is not None:
+            session.stop()
 
     # -- what the client can do ------------------------------------------------------------------------------
 

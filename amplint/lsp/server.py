@@ -38,6 +38,7 @@ def initialize(ls: Server, params: t.InitializeParams) -> None:
 @server.feature(t.SHUTDOWN)
 def shutdown(ls: Server, params: None) -> None:
     """No more requests will come."""
+    ls.has_said_goodbye = True
     ls.session.stop()
 
 
@@ -298,9 +299,16 @@ async def did_change_folders(ls: Server, params: t.DidChangeWorkspaceFoldersPara
             ls.session.in_background(ls.session.index(path))
 
 
-def serve() -> None:
-    """Answer the client at stdin and stdout until it says exit. Whatever else prints goes to stderr."""
+def serve() -> bool:
+    """Answer the client at stdin and stdout until it says exit, or goes away; whether it said goodbye before.
+
+    Whatever else prints goes to stderr.
+    """
     client = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    server.start_io(sys.stdin.buffer, client)
+    try:
+        server.start_io(sys.stdin.buffer, client)
+    finally:
+        server.end()
+    return server.has_said_goodbye
