@@ -109,7 +109,8 @@ class Open:
         if before is None or tree is None:
             return None
         if before[0] == source.text:
-            return Checked(before[1], provisional=True)
+            is_same = self.project.holds(document.filename, self._asked.get(document.filename, {}))
+            return Checked(before[1], provisional=True) if is_same else None
         change = Change(before[0], source.text)
         look = glance.reduced(source, tree, change)
         if look is None:
