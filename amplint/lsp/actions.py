@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lsprotocol import types as t
 
-from amplint.lsp.diagnostics import SOURCE
 from amplint.lsp.messages import Rewritten
 from amplint.lsp.positions import Text
 
@@ -34,7 +33,7 @@ def actions(
     if wants(only, "quickfix"):
         for diagnostic in found:
             yield from _fixes(uri, version, diagnostic)
-        for code, name in dict.fromkeys((str(d.code), d.data["name"]) for d in found):
+        for code, name in dict.fromkeys((str(d.code), _data(d)["name"]) for d in found):
             if sum(str(d.code) == code and _is_safe(d) for d in everything) > 1:
                 yield _late(f"Fix all {code} ({name}) in this file", "quickfix", uri, rule=code)
         for diagnostic in found:
@@ -44,7 +43,7 @@ def actions(
                     f"Ignore {code} here, with a reason",
                     "quickfix",
                     uri,
-                    ignore=diagnostic.data["fingerprint"],
+                    ignore=_data(diagnostic)["fingerprint"],
                 )
                 late.diagnostics = [diagnostic]
                 yield late
@@ -53,7 +52,7 @@ def actions(
 
 
 def _fixes(uri: str, version: int | None, diagnostic: t.Diagnostic) -> Iterator[t.CodeAction]:
-    fix = diagnostic.data.get("fix")
+    fix = _data(diagnostic).get("fix")
     if fix is None or fix["applicability"] == "display":
         return
     kind = "" if fix["kind"] == "port" else "repair, "
@@ -73,13 +72,13 @@ def _fixes(uri: str, version: int | None, diagnostic: t.Diagnostic) -> Iterator[
     )
 
 
-def ours(diagnostics: Iterable[t.Diagnostic]) -> list[t.Diagnostic]:
-    """Those that are amplint's."""
-    return [each for each in diagnostics if each.source == SOURCE]
+def _data(diagnostic: t.Diagnostic) -> dict[str, Any]:
+    """What travels with a diagnostic, see `diagnostics.data_of`."""
+    return diagnostic.data if isinstance(diagnostic.data, dict) else {}
 
 
 def _is_safe(diagnostic: t.Diagnostic) -> bool:
-    fix = diagnostic.data.get("fix")
+    fix = _data(diagnostic).get("fix")
     return fix is not None and fix["applicability"] == "safe"
 
 

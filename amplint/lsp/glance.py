@@ -21,10 +21,15 @@ WHOLE_FILE = frozenset(
     {"AMP204", "AMP212", "AMP213", "AMP217", "AMP218", "AMP219", "AMP221", "AMP312", "AMP316", "AMP324"}
     | {"AMP900", "AMP901", "AMP902", "AMP903"}
 )
-#: Rows that are looked at, at most; with more a whole check is hardly slower.
-_MOST_ROWS = 260
+#: A function of more rows is left to the whole check.
+_LONGEST = 400
+#: As long as there are no more rows than these, functions that the edited one calls are looked at as well.
+_MOST_ROWS = 100
+#: As long as there are no more than these, functions that call the edited one are looked at as well.
+_ROOM_FOR_CALLERS = 70
 #: What stands for a fix that a first look does not make.
 _LATER = "not before the whole file has been checked"
+_USED = re.compile(r"\.?[^\W\d]\w*")
 _WORD = re.compile(r"[^\W\d]\w*")
 #: Methods that say what an object holds.
 _MAKERS = frozenset({"__init__", "setup", "configure_optimizers", "__post_init__"})
@@ -69,14 +74,42 @@ def reduced(source: Source, tree: ast.Module, change: Change) -> Glance | None:
     kept = _needed(edited[0], units, lines)
     if kept is None:
         return None
+    named = _named(tree, units, kept, lines)
     for unit in units:
-        if unit in kept or not unit.body:
+        if unit in kept:
             continue
-        rows = range(unit.body - 1, unit.last)
-        lines[rows[0]] = " " * unit.indent + "...\n"
-        for row in rows[1:]:
-            lines[row] = "\n"
+        if not unit.owner and unit.name not in named:
+            _leave_out(lines, unit.first, unit.last)
+        elif unit.body:
+            _leave_out(lines, unit.body, unit.last, " " * unit.indent + "...")
+    for node in tree.body:  # classes that nothing of interest names, and that hold nothing of interest
+        if isinstance(node, ast.ClassDef) and node.name not in named:
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if not any(first <= unit.first <= (node.end_lineno or first) for unit in kept):
+                _leave_out(lines, first, node.end_lineno or first)
     return Glance("".join(lines), edited[0].first, edited[0].last)
+
+
+def _named(
+    tree: ast.Module, units: Sequence[_Unit], kept: set[_Unit], lines: Sequence[str]
+) -> frozenset[str]:
+    """Every word of what stays: of the functions that are kept, and of what is in no function."""
+    inside = {row for unit in units for row in range(unit.first, unit.last + 1)}
+    classes = {node.lineno for node in tree.body if isinstance(node, ast.ClassDef)}
+    outside = {
+        word
+        for row, line in enumerate(lines, 1)
+        if row not in inside
+        for word in _WORD.findall(line.partition("(")[2] if row in classes else line)
+    }
+    return frozenset(outside.union(*(_words(lines, unit) for unit in kept)))
+
+
+def _leave_out(lines: list[str], first: int, last: int, instead: str = "") -> None:
+    """Empty rows (counted from 1), with something else on the first one."""
+    lines[first - 1] = instead + "\n"
+    for row in range(first, last):
+        lines[row] = "\n"
 
 
 def _units(tree: ast.Module) -> Iterator[_Unit]:
@@ -100,37 +133,45 @@ def _unit(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> _Unit:
 
 
 def _needed(edited: _Unit, units: Sequence[_Unit], lines: Sequence[str]) -> set[_Unit] | None:
-    """The edited function, what it may call, and as far as there is room who may call it; None if that is too much."""
-    words = {unit: _words(lines, unit) for unit in units}
+    """The edited function, and as far as there is room what it calls, and then who calls it; None if it is too long."""
+    found = {edited}
+    rows = _rows(edited)
+    if rows > _LONGEST:
+        return None
     by_name: dict[str, list[_Unit]] = {}
     for unit in units:
-        by_name.setdefault(unit.name, []).append(unit)
+        by_name.setdefault(f".{unit.name}" if unit.owner else unit.name, []).append(unit)
         if unit.owner and unit.name in _MAKERS:
             by_name.setdefault(unit.owner, []).append(unit)
-    found = {edited}
-    found |= {unit for unit in units if unit.owner == edited.owner != "" and unit.name in _MAKERS}
-    todo = list(found)
-    while todo:
-        unit = todo.pop()
-        for word in words[unit]:
+    makers = [unit for unit in units if unit.owner == edited.owner != "" and unit.name in _MAKERS]
+    todo = [edited, *makers]
+    found.update(makers)
+    for unit in todo:  # grows: those called directly come first
+        for word in _used(lines, unit):
             for called in by_name.get(word, ()):
-                if called not in found:
+                if called not in found and rows + _rows(called) <= _MOST_ROWS:
+                    rows += _rows(called)
                     found.add(called)
                     todo.append(called)
-        if _rows(found) > _MOST_ROWS:
-            return None
+    own = f".{edited.name}" if edited.owner else edited.name
     for unit in units:
-        if edited.name in words[unit] and unit not in found and _rows({*found, unit}) <= _MOST_ROWS:
+        if unit not in found and rows + _rows(unit) <= _ROOM_FOR_CALLERS and own in _used(lines, unit):
+            rows += _rows(unit)
             found.add(unit)
     return found
+
+
+def _used(lines: Sequence[str], unit: _Unit) -> dict[str, None]:
+    """Names in a function, attributes with the dot before them, in the order of the text."""
+    return dict.fromkeys(_USED.findall("".join(lines[unit.first - 1 : unit.last])))
 
 
 def _words(lines: Sequence[str], unit: _Unit) -> frozenset[str]:
     return frozenset(_WORD.findall("".join(lines[unit.first - 1 : unit.last])))
 
 
-def _rows(units: set[_Unit]) -> int:
-    return sum(unit.last - unit.first + 1 for unit in units)
+def _rows(unit: _Unit) -> int:
+    return unit.last - unit.first + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +205,7 @@ def _placed(finding: Finding, source: Source) -> Finding | None:
         span = Span(source.offset(finding.start), source.offset(_inside(finding.end, source)))
     except IndexError:
         return None
-    reason = _LATER if finding.fix is not None else finding.no_fix_reason
-    return replace(finding, span=span, fix=None, no_fix_reason=reason)
+    return replace(finding, span=span, fix=None, no_fix_reason=_LATER)
 
 
 def _inside(place: Position, source: Source) -> Position:

@@ -13,13 +13,18 @@ from pathlib import Path
 from amplint.config import ConfigError, Settings
 from amplint.discover import display_name
 from amplint.lsp import worker
-from amplint.lsp.analysis import NOW, SOON, Analysis, WorkerDied
+from amplint.lsp.analysis import LATER, NOW, SOON, Analysis, WorkerDied
 from amplint.lsp.documents import Document, Documents, path_of, uri_of
 from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.positions import Text
 from amplint.lsp.results import Result, result_of
 from amplint.lsp.settings import EditorSettings, Scope, Scopes
 from amplint.lsp.workspace import Folders, Progress, unheard
+
+#: Seconds without anything to check after which the worker tidies up.
+_QUIET = 1.0
+#: Seconds between a first look at a document and the check of all of it.
+_PAUSE = 0.25
 
 
 #: Seconds to wait for a client to say what its settings are.
@@ -33,6 +38,12 @@ class _State:
     #: Changes with its text, its configuration, and what it depends on.
     stamp: int
     result: Result | None = None
+    #: What a first look at the document as it is gave, until it has been checked as a whole.
+    first: Result | None = None
+    #: Set when there is a first or whole result for the document as it is.
+    seen: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Set when somebody waits for the whole check.
+    needed: asyncio.Event = field(default_factory=asyncio.Event)
     check: asyncio.Task[Result | None] | None = None
     #: The check has not begun: it waits for the user to stop typing.
     is_waiting: bool = False
@@ -64,6 +75,7 @@ class Session:
         #: Scopes whose files the worker has been told of.
         self._taught: set[Scope] = set()
         self._stamps = itertools.count(1)
+        self._tidying: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Future[None]] = set()
 
     # -- what happens to documents ---------------------------------------------------------------------------
@@ -76,6 +88,9 @@ class Session:
             self._states[uri] = _State(stamp)
         else:
             state.stamp = stamp
+            state.first = None
+            state.seen.clear()
+            state.needed.clear()
             if state.check is not None:
                 state.check.cancel()
                 state.check = None
@@ -138,6 +153,7 @@ class Session:
             if self._is_done(state):
                 return state.result
             check = self._begin(uri, state, 0, NOW)
+            state.needed.set()
             try:
                 result = await asyncio.shield(check)
             except asyncio.CancelledError:
@@ -146,6 +162,29 @@ class Session:
                 continue
             if result is None or self.is_current(uri, result):
                 return result
+
+    async def first_look(self, uri: str) -> Result | None:
+        """The same, or what a first look at the document gave; `publish` is called with the whole result later."""
+        state = self._states.get(uri)
+        while state is not None and state.first is None and not self._is_done(state):
+            stamp = state.stamp
+            check = self._begin(uri, state, 0, NOW)
+            news = asyncio.ensure_future(state.seen.wait())
+            try:
+                await asyncio.wait({check, news}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+            if state.stamp == stamp and check.done() and not state.seen.is_set():
+                return None  # it was closed, or is excluded
+            state = self._states.get(uri)
+        if state is None:
+            return None
+        return state.result if self._is_done(state) else state.first
+
+    async def _pause(self, state: _State) -> None:
+        """Wait before a whole check until nobody types, or somebody needs it: parsing cannot be interrupted."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(state.needed.wait(), _PAUSE)
 
     def _is_done(self, state: _State) -> bool:
         return state.result is not None and state.result.stamp == state.stamp
@@ -176,16 +215,47 @@ class Session:
         else:
             state.scopes.add(unsaved.scope)
             await self._teach(unsaved.scope)
+            if state.result is not None and state.deadly != text.text:
+                seen = await self._glanced(unsaved, state, urgency)
+                if seen is not None and self._states.get(uri) is state and state.stamp == stamp:
+                    where = self._elsewhere(unsaved.scope)
+                    state.first = result_of(seen, state.result, stamp, version, text, unsaved, where)
+                    state.seen.set()
+                    self.publish(uri, state.first)
+                    await self._pause(state)
             checked = await self._checked(unsaved, state, urgency)
         for error in checked.internal_errors:
             self.warn(f"{unsaved.filename}: internal error: {error}")
         made = result_of(checked, state.result, stamp, version, text, unsaved, self._elsewhere(unsaved.scope))
         if self._states.get(uri) is not state or state.stamp != stamp:
             return made  # of no use any more: not published
-        state.result = made
+        state.result, state.first = made, None
+        state.seen.set()
         self.publish(uri, made)
         self._touch_stale(checked.stale, unsaved.scope)
+        if self._tidying is not None:
+            self._tidying.cancel()
+        self._tidying = asyncio.get_running_loop().call_later(_QUIET, self._tidy)
         return made
+
+    def _tidy(self) -> None:
+        """Nothing happened for a while: have the worker collect its garbage."""
+
+        async def tidy() -> None:
+            with suppress(WorkerDied):
+                await self.analysis.ask(LATER, worker.tidy)
+
+        self.in_background(tidy())
+
+    async def _glanced(self, unsaved: Unsaved, state: _State, urgency: int) -> Checked | None:
+        """What a first look shows; None where it shows nothing, or fails (the whole check will say why)."""
+        try:
+            return await self.analysis.ask(urgency, worker.glance, unsaved)
+        except WorkerDied:
+            state.deadly = unsaved.text
+        except Exception:
+            self.warn(f"{unsaved.filename}: a first look failed")
+        return None
 
     async def _checked(self, unsaved: Unsaved, state: _State, urgency: int) -> Checked:
         """What the worker says of a document; never raises for what is in it."""
@@ -318,6 +388,8 @@ class Session:
                 state.check.cancel()
         for work in self._background:
             work.cancel()
+        if self._tidying is not None:
+            self._tidying.cancel()
         self.analysis.stop()
         self.folders.stop()
 

@@ -29,6 +29,8 @@ ResultT = TypeVar("ResultT")
 
 #: Scopes that are kept at most; the one not used for longest goes.
 _MOST_SCOPES = 8
+#: Garbage is collected when nobody waits, or after so many pieces of work: models of files are large and hold circles.
+_MOST_UNTIDY = 40
 
 
 class Open:
@@ -44,6 +46,8 @@ class Open:
         self.rules: Sequence[Rule] = select_rules(scope.settings)
         self.project = Project((), Path(scope.base).absolute().as_posix())
         self.checker = Checker(scope.settings, self.rules, self.project)
+        #: For first looks, which make no fixes.
+        self._first_sight = Checker(replace(scope.settings, fixable=()), self.rules, self.project)
         self._nearby = Nearby()
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -62,7 +66,9 @@ class Open:
             source = source_of(document)
         except SourceError as error:
             path = Path(document.path) if document.path is not None else None
-            return Checked(tuple(not_text(error, path, self.scope.settings, self.rules).findings), True)
+            return Checked(
+                tuple(not_text(error, path, self.scope.settings, self.rules).findings), broken=True
+            )
         seen = self.take_in(document, source)
         if not seen.admitted:
             self._asked.pop(name, None)
@@ -78,9 +84,9 @@ class Open:
             self._settled[name] = (source.text, tuple(outcome.findings))
         return Checked(
             tuple(outcome.findings),
-            broken,
-            tuple(error.message for error in outcome.internal_errors),
-            self._stale(name),
+            broken=broken,
+            internal_errors=tuple(error.message for error in outcome.internal_errors),
+            stale=self._stale(name),
         )
 
     def glance(self, document: Unsaved) -> Checked | None:
@@ -102,15 +108,19 @@ class Open:
         before = self._settled.get(document.filename)
         if before is None or tree is None:
             return None
+        if before[0] == source.text:
+            is_same = self.project.holds(document.filename, self._asked.get(document.filename, {}))
+            return Checked(before[1], provisional=True) if is_same else None
         change = Change(before[0], source.text)
         look = glance.reduced(source, tree, change)
         if look is None:
             return None
         shown = source_of(replace(document, text=look.text))
         with no_garbage_collection():
-            seen = self.checker.check(shown)
-        self.checker.forget()
-        if self.checker.is_broken(shown) or seen.internal_errors:
+            seen = self._first_sight.check(shown)
+        is_broken = self._first_sight.is_broken(shown)
+        self._first_sight.forget()
+        if is_broken or seen.internal_errors:
             return None
         findings = glance.merged(source, glance.Seen(look, tuple(seen.findings)), change, before[1])
         return Checked(findings, provisional=True)
@@ -257,6 +267,8 @@ class State:
         #: A number that processes share: the ticket of the work that nobody wants any more.
         self.cancelled = cancelled
         self._scopes: OrderedDict[Scope, Open] = OrderedDict()
+        #: Pieces of work since garbage was last collected.
+        self.untidy = 0
 
     def scope(self, scope: Scope) -> Open:
         """What is known of a scope."""
@@ -282,6 +294,9 @@ def start(cancelled: Any, niceness: int = 0) -> None:
 def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> ResultT | None:
     """Do some work on the state of this process; None when it was cancelled."""
     state = _state[0]
+    state.untidy += 1
+    if state.untidy > _MOST_UNTIDY:
+        tidy(state)
     try:
         with stopping_when(lambda: state.cancelled.value >= ticket):
             return work(state, *arguments)
@@ -290,6 +305,16 @@ def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> Resul
 
 
 # -- pieces of work: the first argument is the state of the process ------------------------------------------------
+
+
+def tidy(state: State) -> None:
+    """Collect garbage; what a process loads once and for all is looked at no more."""
+    import gc
+
+    gc.collect()
+    if state.untidy and not gc.get_freeze_count():
+        gc.freeze()
+    state.untidy = 0
 
 
 def check(state: State, document: Unsaved) -> Checked:
