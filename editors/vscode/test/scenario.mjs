@@ -107,12 +107,14 @@ async function scenario() {
   seen.offered = (await offered.allInnerTexts()).map(plain);
   await screenshot("quick-fix");
   await offered.filter({ hasText: "scaler.unscale_(optimizer)" }).first().click();
-  await squiggles.first().waitFor({ state: "detached" });
+  await until("the quick fix", async () => (await text()) !== seen.before);
   seen.after_fix = await text();
+  await squiggles.first().waitFor({ state: "detached" });
 
   await page.keyboard.press("Control+z");
-  await squiggles.first().waitFor();
+  await until("undo", async () => (await text()) === seen.before);
   seen.after_undo = await text();
+  await squiggles.first().waitFor();
 
   await command("amplint: Fix All That Is Safe in This File");
   await until("fix all", async () => (await text()) !== seen.before);
