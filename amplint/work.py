@@ -134,10 +134,17 @@ def not_text(error: SourceError, path: Path | None, settings: Settings, rules: S
 
 
 class Checker:
-    """Checks and fixes files of one linked project under one set of rules, one file at a time."""
+    """Checks and fixes files of one linked project under one set of rules, one file at a time.
 
-    def __init__(self, settings: Settings, rules: Sequence[Rule], project: Project) -> None:
+    In a run the project stays as it is, so models of checked files are kept for those that use them. In an editor
+    it changes, and what the analyses once found with a model would be out of date.
+    """
+
+    def __init__(
+        self, settings: Settings, rules: Sequence[Rule], project: Project, *, keeps_models: bool = True
+    ) -> None:
         self._settings = settings
+        self._keeps_models = keeps_models
         self._rules = rules
         self._project = project
         self._project.load = self._other
@@ -240,10 +247,12 @@ class Checker:
         from amplint import engine
         from amplint.model.module import ModuleModel
 
-        found = self._models.get(source.data) or self._project.model_at_hand(source)
+        found = self._models.get(source.data)
+        if found is None and self._keeps_models:
+            found = self._project.model_at_hand(source)
         if found is None:
             found = engine.model_of(source, self._settings)
-            if isinstance(found, ModuleModel):
+            if self._keeps_models and isinstance(found, ModuleModel):
                 self._project.keep_model(source, found)
         self._models[source.data] = found
         return found

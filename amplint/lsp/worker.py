@@ -45,9 +45,10 @@ class Open:
         self.scope = scope
         self.rules: Sequence[Rule] = select_rules(scope.settings)
         self.project = Project((), Path(scope.base).absolute().as_posix())
-        self.checker = Checker(scope.settings, self.rules, self.project)
+        self.checker = Checker(scope.settings, self.rules, self.project, keeps_models=False)
         #: For first looks, which make no fixes.
-        self._first_sight = Checker(replace(scope.settings, fixable=()), self.rules, self.project)
+        unfixed = replace(scope.settings, fixable=())
+        self._first_sight = Checker(unfixed, self.rules, self.project, keeps_models=False)
         self._nearby = Nearby()
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
