@@ -42,29 +42,32 @@ def in_terminal(command, environment, folder):
             os.close(ours)
 
 
-def run(environment, project, tmp_path):
-    """What was seen in the scenario."""
+@pytest.fixture
+def neovim(environment):
+    """Run Neovim, set up, with a file and a script."""
     nvim = program("nvim")
     version = subprocess.run([nvim, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     if tuple(int(part) for part in version.lstrip("v").split(".")[:2]) < (0, 11):
         pytest.skip(f"Neovim {version} has no vim.lsp.config")
-    server, start = documented("lua")
+    server, start, on_save = documented("lua")
     configuration = Path(environment["HOME"], ".config", "nvim")
     (configuration / "lsp").mkdir(parents=True)
     (configuration / "lsp" / "amplint.lua").write_text(server)
-    (configuration / "init.lua").write_text(start)
-    seen = tmp_path / "seen.json"
-    scenario = Path(__file__).with_name("neovim.lua")
-    in_terminal(
-        [nvim, "train.py", "-c", f"luafile {scenario}"],
-        {**environment, "SEEN": str(seen), "TERM": "xterm-256color"},
-        project,
-    )
-    return json.loads(seen.read_text())
+    (configuration / "init.lua").write_text(start + on_save)
+
+    def run(script, file, seen):
+        in_terminal(
+            [nvim, file.name, "-c", f"luafile {script}"],
+            {**environment, "SEEN": str(seen), "TERM": "xterm-256color"},
+            file.parent,
+        )
+        return json.loads(seen.read_text())
+
+    return run
 
 
-def test_the_scenario(environment, project, tmp_path):
-    seen = run(environment, project, tmp_path)
+def test_the_scenario(neovim, project, tmp_path):
+    seen = neovim(Path(__file__).with_name("neovim.lua"), project / "train.py", tmp_path / "seen.json")
     is_as_it_should_be(seen)
     assert seen["root"] == str(project)
     assert seen["pulls"]
@@ -81,3 +84,18 @@ def test_the_scenario(environment, project, tmp_path):
     assert "clip_grad_norm_ acts on gradients" in shown
 
     assert [each["code"] for each in seen["left"]] == ["AMP201"]
+
+
+def test_everything_safe_is_fixed_before_a_file_is_saved(neovim, project, tmp_path):
+    script = tmp_path / "save.lua"
+    script.write_text(
+        "vim.wait(20000, function() return #vim.diagnostic.get(0) > 0 end, 20)\n"
+        "vim.cmd('silent write')\n"
+        "vim.fn.writefile({ vim.json.encode({ modified = vim.bo.modified }) }, vim.env.SEEN)\n"
+        "vim.cmd('qall!')\n"
+    )
+    seen = neovim(script, project / "train.py", tmp_path / "seen.json")
+    assert seen == {"modified": False}
+    text = (project / "train.py").read_text()
+    assert "torch.cuda.amp" not in text
+    assert "torch.autocast(" in text
