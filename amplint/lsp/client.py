@@ -70,6 +70,15 @@ class Server(LanguageServer):
         document = self.client_capabilities.text_document
         return document is not None and document.diagnostic is not None
 
+    @property
+    def resolves(self) -> bool:
+        """Whether the client asks for the edit of a code action when it is chosen."""
+        document = self.client_capabilities.text_document
+        can = document.code_action if document is not None else None
+        return (
+            can is not None and can.resolve_support is not None and "edit" in can.resolve_support.properties
+        )
+
     def warn(self, text: str) -> None:
         """Show a message to the user."""
         self.window_show_message(t.ShowMessageParams(t.MessageType.Warning, f"amplint: {text}"))

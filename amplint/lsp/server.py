@@ -95,7 +95,21 @@ async def code_action(ls: Server, params: t.CodeActionParams) -> list[t.CodeActi
         for d in result.diagnostics
         if result.text.offset(d.range.start) <= end and result.text.offset(d.range.end) >= start
     ]
-    return list(actions.actions(uri, result.version, found, result.diagnostics, params.context.only))
+    made = list(actions.actions(uri, result.version, found, result.diagnostics, params.context.only))
+    if not ls.resolves:
+        for each in made:
+            if each.edit is None:
+                each.command = as_command(ls, each)
+    return made
+
+
+def as_command(ls: Server, action: t.CodeAction) -> t.Command:
+    """What a client runs that cannot ask for the edit of an action."""
+    data: Any = action.data
+    if "ignore" in data:
+        arguments = [data["uri"], data["ignore"], ls.session.editor.ignore_reason]
+        return t.Command(action.title, IGNORE, arguments=arguments)
+    return t.Command(action.title, FIX_ALL, arguments=[data["uri"], data.get("rule")])
 
 
 @server.feature(t.CODE_ACTION_RESOLVE)

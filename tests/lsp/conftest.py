@@ -187,6 +187,9 @@ def capabilities(*, pull: bool = True, encodings: list[str] | None = None) -> t.
         text_document=t.TextDocumentClientCapabilities(
             diagnostic=t.DiagnosticClientCapabilities() if pull else None,
             publish_diagnostics=t.PublishDiagnosticsClientCapabilities(),
+            code_action=t.CodeActionClientCapabilities(
+                resolve_support=t.ClientCodeActionResolveOptions(["edit"]) if pull else None
+            ),
         ),
         workspace=t.WorkspaceClientCapabilities(
             diagnostics=t.DiagnosticWorkspaceClientCapabilities(refresh_support=True),

@@ -75,7 +75,7 @@ async def test_fixing_all_of_a_rule_leaves_the_others(editor):
     first = (await editor.pull(uri)).items[0]
     title = "Fix all AMP101 (cuda-amp-autocast) in this file"
     (action,) = [each for each in await editor.actions(uri, first) if each.title == title]
-    assert action.edit is None
+    assert action.edit is None and action.command is None
     resolved = await editor.client.code_action_resolve_async(action)
     assert editor.applied(uri, resolved.edit).count("torch.autocast(") == 2
     assert "torch.cuda.amp.GradScaler" in editor.applied(uri, resolved.edit)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 import pytest_asyncio
+from lsprotocol import types as t
 
 from .conftest import capabilities, new_editor
 
@@ -41,3 +44,18 @@ async def test_closing_a_document_takes_its_diagnostics_away(editor):
     await editor.pushed(uri)
     editor.close(uri)
     await editor.until(lambda: not editor.published[uri][-1].diagnostics)
+
+
+async def test_a_client_that_cannot_ask_for_edits_runs_commands(editor):
+    uri = editor.open("commands.py", BAD)
+    (found,) = await editor.pushed(uri)
+    offered = {each.title: each for each in await editor.actions(uri, found)}
+    titles = ("Ignore AMP101 here, with a reason", "Fix all that is safe (amplint)")
+    for title in titles:
+        # lsprotocol takes an action that has a command for a command that is called like the text of it.
+        command = ast.literal_eval(offered[title].command)
+        run = t.ExecuteCommandParams(command["command"], command["arguments"])
+        assert await editor.client.workspace_execute_command_async(run)
+    ignored, fixed = (editor.applied(uri, each.edit) for each in editor.edits)
+    assert "# amplint: ignore[AMP101] TODO: say why\n" in ignored
+    assert "torch.autocast(" in fixed
