@@ -14,6 +14,8 @@
   (let ((deadline (+ (float-time) 30)))
     (while (not (funcall condition))
       (when (> (float-time) deadline) (error "Waited in vain for %s" what))
+      (when (eglot-current-server)
+        (eglot--signal-textDocument/didChange)) ; by a timer for idle moments, which batch has none of
       (accept-process-output nil 0.1))))
 
 (defun text ()
@@ -29,15 +31,17 @@
   (let (offered)
     (cl-letf (((symbol-function 'completing-read)
                (lambda (_prompt choices &rest _)
-                 (setq offered (mapcar (lambda (each) (if (consp each) (car each) each)) choices))
+                 (setq offered (mapcar #'car choices))
                  (seq-find (lambda (each) (string-match-p title each)) offered))))
-      (eglot-code-actions beg end kind t))
+      (let ((last-nonmenu-event t)) ; not a click
+        (eglot-code-actions beg end kind t)))
     offered))
 
 (defun scenario ()
   "Do what a user does."
   (setq eglot-confirm-server-initiated-edits nil eglot-sync-connect 30)
   (find-file "train.py")
+  (run-hooks 'post-command-hook) ; eglot-ensure waits for the end of the command, which nothing ends in batch
   (wait-for "a server" #'eglot-current-server)
   (wait-for "diagnostics" (lambda () (found "loss scale")))
   (saw 'diagnostics

@@ -46,7 +46,9 @@ def in_terminal(command, environment, folder):
 def neovim(environment):
     """Run Neovim, set up, with a file and a script."""
     nvim = program("nvim")
-    version = subprocess.run([nvim, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    version = subprocess.run([nvim, "--version"], capture_output=True, text=True, check=True).stdout.split()[
+        1
+    ]
     if tuple(int(part) for part in version.lstrip("v").split(".")[:2]) < (0, 11):
         pytest.skip(f"Neovim {version} has no vim.lsp.config")
     server, start, on_save = documented("lua")

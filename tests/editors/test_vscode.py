@@ -14,7 +14,6 @@ import subprocess
 import time
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,11 @@ def code_server(environment, home, project):
     package = EXTENSION / "dist" / "amplint.vsix"
     if not package.exists():
         pytest.skip("the extension has not been packaged: npm run package, in editors/vscode")
-    command = [program("code-server"), f"--user-data-dir={home / 'data'}", f"--extensions-dir={home / 'extensions'}"]
+    command = [
+        program("code-server"),
+        f"--user-data-dir={home / 'data'}",
+        f"--extensions-dir={home / 'extensions'}",
+    ]
     settings = home / "data" / "User" / "settings.json"
     settings.parent.mkdir(parents=True)
     settings.write_text(json.dumps(SETTINGS))
