@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +40,7 @@ SETTINGS = {
 
 
 @contextmanager
-def code_server(environment, home, project):
+def code_server(environment, home, project, more):
     """The address of a code-server that has the extension and shows the project."""
     package = EXTENSION / "dist" / "amplint.vsix"
     if not package.exists():
@@ -49,7 +52,7 @@ def code_server(environment, home, project):
     ]
     settings = home / "data" / "User" / "settings.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text(json.dumps(SETTINGS))
+    settings.write_text(json.dumps({**SETTINGS, **more}))
     subprocess.run(
         [*command, "--install-extension", str(package)],
         env=environment,
@@ -88,26 +91,30 @@ def wait_for(address, process):
     pytest.fail("code-server did not start")
 
 
-def test_the_scenario(environment, project, tmp_path):
+@pytest.fixture
+def play(environment, project, tmp_path):
+    """Let a script of the extension's tests use VS Code; gives what was seen."""
     if not (EXTENSION / "node_modules" / "playwright-core").is_dir():
         pytest.skip("no playwright-core: npm ci, in editors/vscode")
     node, browser = program("node"), program("chromium", "chromium-browser", "google-chrome")
-    seen_file = tmp_path / "seen.json"
-    home = tmp_path / "code"
-    with code_server(environment, home, project) as address:
-        subprocess.run(
-            [node, str(EXTENSION / "test" / "scenario.mjs")],
-            env={
-                **environment,
-                "URL": address,
-                "PROJECT": str(project),
-                "SEEN": str(seen_file),
-                "CHROMIUM": browser,
-            },
-            check=True,
-            timeout=300,
-        )
-    seen = json.loads(seen_file.read_text())
+    seen = tmp_path / "seen.json"
+
+    def run(script, settings=None):
+        with code_server(environment, tmp_path / "code", project, settings or {}) as address:
+            of_driver = {"URL": address, "PROJECT": str(project), "SEEN": str(seen), "CHROMIUM": browser}
+            subprocess.run(
+                [node, str(EXTENSION / "test" / script)],
+                env={**environment, **of_driver},
+                check=True,
+                timeout=300,
+            )
+        return json.loads(seen.read_text())
+
+    return run
+
+
+def test_the_scenario(play):
+    seen = play("scenario.mjs")
     is_as_it_should_be(seen)
     assert seen["squiggles"] >= 1
     assert seen["status"].strip() == "amplint 5"
@@ -118,3 +125,21 @@ def test_the_scenario(environment, project, tmp_path):
     assert "torch.autocast(AMP_DEVICE" in seen["preview"]
     assert seen["after_port"] == seen["after_fix_all"]
     assert seen["editors_after_port"] == 1
+
+
+def test_commands_and_fixes_on_saving(play, project, environment):
+    """With an amplint that is in the environment of the project only."""
+    (project / "other.py").write_text("import torch  # more\n\nwith torch.cuda.amp.autocast():\n    pass\n")
+    amplint = Path(environment["PATH"].split(os.pathsep)[0], "amplint")
+    python = project / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    amplint.unlink()
+    seen = play("commands.mjs", {"editor.codeActionsOnSave": {"source.fixAll.amplint": "explicit"}})
+    assert "problem" not in seen, seen["problem"]
+    assert "float16" in seen["explained"]
+    assert seen["said"] == "amplint: 6 findings in 2 files."
+    assert len([each for each in seen["workspace"] if "AMP" in each]) == 6
+    assert sorted(seen["opened"]) == sorted(seen["workspace"])  # nothing twice
+    assert "torch.autocast(" in (project / "other.py").read_text()
