@@ -38,6 +38,8 @@ class Server(LanguageServer):
     has_said_goodbye = False
     #: Documents for which the client has been given a first look only: its stamp and its identity.
     _given: dict[str, tuple[int, str]]
+    #: Files that are not open whose findings the client shows since somebody asked for the whole workspace.
+    _shown: set[str]
 
     def begin(self, params: t.InitializeParams) -> None:
         """Set the session up, when the client has said what it can do."""
@@ -51,6 +53,7 @@ class Server(LanguageServer):
         self.session = Session(documents, self.warn)
         self.session.editor = read_editor_settings(params.initialization_options)
         self._given = {}
+        self._shown = set()
         self.session.publish = self.publish
         self.session.outdated = self.outdated
         for problem in self.session.editor.problems:
@@ -276,8 +279,19 @@ class Server(LanguageServer):
                 found.append((uri_of(file.path), file.identity, items))
         return found
 
+    def show_closed(self, findings: dict[str, list[t.Diagnostic]]) -> None:
+        """Show the findings of files that are not open, by URI, instead of those that were shown before."""
+        for uri in sorted(self._shown | findings.keys()):
+            items = findings.get(uri, [])
+            self.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=items))
+        self._shown = {uri for uri, items in findings.items() if items}
+
     def changed(self, uri: str, *, opened: bool = False) -> None:
         """The text of a document changed."""
         self.session.touch(uri)
+        if uri in self._shown:  # from now on it has findings of its own
+            self._shown.discard(uri)
+            if self.pulls:
+                self.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
         if not self.pulls:
             self.session.check_soon(uri, 0 if opened else self.session.editor.debounce / 1000)

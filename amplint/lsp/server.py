@@ -217,9 +217,7 @@ async def check_workspace(ls: Server) -> dict[str, int] | None:
         found = await ls.check_files(progress)
     if found is None:
         return None
-    for uri, _, items in found:
-        if ls.session.has_result(uri) is None:
-            ls.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=items))
+    ls.show_closed({uri: items for uri, _, items in found if ls.session.has_result(uri) is None})
     return {"files": len(found), "findings": sum(len(items) for _, _, items in found)}
 
 

@@ -232,6 +232,16 @@ async def test_checking_the_workspace_shows_its_progress(editor):
     assert kinds[0] == "begin" and kinds[-1] == "end" and "report" in kinds
 
 
+async def test_findings_of_the_workspace_are_not_shown_twice_when_a_file_is_opened(editor):
+    await editor.client.workspace_execute_command_async(t.ExecuteCommandParams("amplint.checkWorkspace", []))
+    shown = editor.published[editor.uri("closed.py")]
+    await editor.until(lambda: shown[-1].diagnostics)
+    uri = editor.open("closed.py", PORTS)
+    await editor.until(lambda: not shown[-1].diagnostics)
+    assert (await editor.pull(uri)).items
+    editor.close(uri)
+
+
 async def test_a_change_of_the_configuration_is_taken_over(editor):
     uri = editor.open("configured.py", PORTS)
     assert "AMP101" in await editor.codes(uri)
