@@ -1,6 +1,6 @@
 // The commands of the extension, and fixes on saving.
 
-import { command, goTo, openProject, page, plain, play, problems, seen, text, until } from "./driver.mjs";
+import { command, goTo, openProject, page, plain, play, seen, until } from "./driver.mjs";
 
 async function output() {
   return plain(await page.locator(".output-view-container, .panel .view-lines").last().innerText());
@@ -22,19 +22,19 @@ async function scenario() {
   });
 
   await command("amplint: Check All Files of the Workspace");
-  await page.locator(".markers-panel .monaco-list-row", { hasText: "other.py" }).first().waitFor();
-  seen.workspace = await problems();
   seen.said = plain(await page.locator(".notification-list-item-message", { hasText: "findings in" }).first().innerText());
-  await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "other.py" }).dblclick();
-  await page.locator(".tab.active", { hasText: "other.py" }).waitFor();
-  await page.waitForTimeout(3000); // its findings are asked for again
-  seen.opened = await problems();
+  const other = page.locator(".explorer-folders-view .monaco-list-row", { hasText: "other.py" });
+  seen.other = await until("a mark at other.py", async () => (await other.innerHTML()).match(/(\d+) problems? in this file/)?.[1]);
 
-  await page.keyboard.press("End");
-  await page.keyboard.type("  # saved");
+  await other.dblclick();
+  await page.locator(".tab.active", { hasText: "other.py" }).waitFor();
+  await page.waitForTimeout(3000); // the editor asks for its findings again
+  seen.opened = plain(await page.locator("[id*='amplint.status']").first().innerText()).trim();
+
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type("# saved");
   await page.keyboard.press("Control+s");
-  await page.locator(".markers-panel .monaco-list-row", { hasText: "other.py" }).first().waitFor({ state: "detached" });
-  seen.saved = true;
+  await until("all to be fixed", async () => !/problems? in this file/.test(await other.innerHTML()));
 }
 
 await play(scenario);
