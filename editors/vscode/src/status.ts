@@ -1,6 +1,7 @@
 /** The item in the status bar: whether the server runs, and how much it found in the file that is shown. */
 
 import * as vscode from "vscode";
+import { SCHEME } from "./port";
 
 export type Health = "starting" | "running" | "stopped";
 
@@ -28,7 +29,8 @@ export class Status {
 
   private show(): void {
     const document = vscode.window.activeTextEditor?.document;
-    if (document?.languageId !== "python" && this.health !== "stopped") {
+    const isPython = document?.languageId === "python" && document.uri.scheme !== SCHEME;
+    if (!isPython && this.health !== "stopped") {
       this.item.hide();
       return;
     }
