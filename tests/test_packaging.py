@@ -134,6 +134,7 @@ def test_the_hooks_are_named_after_the_commands_that_they_run():
     assert hooks == {
         "amplint": "amplint check --force-exclude",
         "amplint-fix": "amplint fix --force-exclude",
+        "amplint-project": "amplint check",
     }
 
 
