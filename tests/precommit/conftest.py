@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Variables of the surrounding run that would change what git, pre-commit or amplint do.
-_FOREIGN = ("GIT_", "PRE_COMMIT", "SKIP", "CI", "GITHUB_", "GITLAB_")
+_FOREIGN = ("GIT_", "PRE_COMMIT", "SKIP", "CI", "GITHUB_", "GITLAB_", "PYTHONDONTWRITEBYTECODE")
 
 
 class Repository:
@@ -30,6 +30,8 @@ class Repository:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
             "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "rules"))),
+            # modules are compiled once, and not for each commit
+            "PYTHONPYCACHEPREFIX": str(home.parent.parent / "bytecode"),
         }
         path.mkdir()
         self.run("git", "init", "--quiet")
