@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ FAMILIES = {
     "AMP9": "About the run itself",
 }
 
+_LINK = re.compile(r"\]\((\.\./[^)\s]+)\)")
+
 #: Pages in the order of the menu; those that stand on no list come after the others.
 SECTIONS = {
     "Use": ("cli.md", "editors.md", "notebooks.md", "pre-commit.md", "ci.md", "old-code.md"),
@@ -42,6 +45,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     config.nav = menu([file.src_uri for file in files.documentation_pages()])
     return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Let links to what is elsewhere in the repository lead to the pages that the site has of it."""
+    names = {
+        f"../rules/{rule.module.replace('.', '/')}.md": f"rules/{rule.name}.md" for rule in built_in_rules()
+    }
+    names["../README.md#rules"] = "rules/index.md"
+    return _LINK.sub(lambda link: f"]({names.get(link[1], link[1])})", markdown)
 
 
 def generated() -> dict[str, str]:
@@ -66,7 +78,9 @@ def families(rules: list[Rule]) -> dict[str, list[Rule]]:
 
 def index(rules: list[Rule]) -> str:
     """The page that lists all rules."""
-    blocks = ["# Rules\n\n`amplint rule CODE` prints the page of a rule, and `amplint rule --all` all of them.\n"]
+    blocks = [
+        "# Rules\n\n`amplint rule CODE` prints the page of a rule, and `amplint rule --all` all of them.\n"
+    ]
     for family, members in families(rules).items():
         rows = "".join(
             f"| {rule.code} | [{rule.name}]({rule.name}.md) | {rule.summary} | {severity(rule)} | {rule.fixable} |\n"
@@ -117,5 +131,3 @@ def menu(present: list[str]) -> list[object]:
         for family, members in families(built_in_rules()).items()
     ]
     return ["index.md", *sections, *rest, {"Rules": ["rules/index.md", *rules]}]
-
-
