@@ -39,6 +39,7 @@ from amplint.report import FOR_PROGRAMS, FORMATS
 
 if TYPE_CHECKING:
     from amplint.changes import Changes
+    from amplint.finding import Finding
     from amplint.report.confirmed import Seen
     from amplint.report.frame import Look
     from amplint.report.progress import Progress
@@ -440,12 +441,17 @@ def _leave_out_unchanged(result: RunResult, changes: Changes, options: _Options)
 
     cwd = Path.cwd()
     found = result.findings
-    try:
-        result.findings = [
+
+    def touched(findings: list[Finding]) -> list[Finding]:
+        return [
             each
-            for each in found
+            for each in findings
             if changes.touches(each, result.sources.get(each.filename), cwd / each.filename)
         ]
+
+    try:
+        result.findings = touched(found)
+        result.in_baseline = touched(result.in_baseline)
     except GitError as error:
         raise UserError(f"--diff-base: {error}") from error
     if options.quiet:

@@ -46,7 +46,8 @@ def _driver(result: RunResult, settings: Settings) -> Driver:
     from amplint.report.sarif import Driver
 
     rules = {rule.code: rule for rule in select_rules(settings)}
-    for code in {finding.code for finding in result.findings} - rules.keys():
+    found = (*result.findings, *result.in_baseline)
+    for code in {finding.code for finding in found} - rules.keys():
         rule = find_rule(code)
         if rule is not None:
             rules[code] = rule

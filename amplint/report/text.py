@@ -41,8 +41,8 @@ def summary(result: RunResult, mode: FixMode) -> str:
                 " or keep a copy (`amplint shim --vendor`)."
             )
     if result.in_baseline:
-        verb = "is" if result.in_baseline == 1 else "are"
-        lines.append(f"{_count(result.in_baseline, 'finding')} {verb} in the baseline.")
+        verb = "is" if len(result.in_baseline) == 1 else "are"
+        lines.append(f"{_count(len(result.in_baseline), 'finding')} {verb} in the baseline.")
     if result.findings:
         lines.append(_left(result))
         lines += _ways_to_fix(result.findings, mode)
