@@ -111,7 +111,7 @@ def commands() -> str:
 
 def helps() -> Iterator[tuple[str, str]]:
     """Each command with its help."""
-    outer = click.Context(main, info_name="amplint", max_content_width=100, terminal_width=100)
+    outer = click.Context(main, info_name="amplint", terminal_width=100, **main.context_settings)
     yield "amplint", main.get_help(outer)
     for name in main.list_commands(outer):
         command = main.get_command(outer, name)

@@ -66,6 +66,12 @@ def test_the_facts_are_in_the_wheel(wheel):
     assert {f"amplint/{name}" for name in facts} - shipped(wheel) == set()
 
 
+def test_the_template_of_the_html_report_is_in_the_wheel(wheel):
+    templates = in_checkout("amplint/report", "*.jinja")
+    assert templates
+    assert {f"amplint/{name}" for name in templates} - shipped(wheel) == set()
+
+
 @pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
 def test_the_page_of_a_rule_is_in_the_wheel(rule, wheel):
     assert f"{rule.module.replace('.', '/')}.md" in shipped(wheel)

@@ -26,7 +26,7 @@ _GROUPED = frozenset(f"AMP10{digit}" for digit in range(1, 8))
 
 def render(result: RunResult, look: Look) -> str:
     """Everything that is left to report, an empty line after each finding."""
-    blocks = (_block(group, result.sources, look) for group in _groups(result.findings))
+    blocks = (_block(group, result.sources, look) for group in groups(result.findings))
     return "".join("\n".join(block) + "\n\n" for block in blocks)
 
 
@@ -98,7 +98,7 @@ def internal_errors(errors: Sequence[InternalError], look: Look) -> Iterator[str
         yield "this is a bug in amplint, please report it with the lines above; other results are complete"
 
 
-def _groups(findings: Iterable[Finding]) -> list[list[Finding]]:
+def groups(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Findings that are shown together, in the order of the first of each."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for index, finding in enumerate(findings):
@@ -125,14 +125,15 @@ def _block(group: Sequence[Finding], sources: Mapping[str, Source], look: Look) 
     lines = [f"{look.style(look.plain(place), 'bold')} {rule}  {look.plain(finding.message)}"]
     source = sources.get(finding.filename)
     if source is not None:
-        lines += _indented(frame(source, finding.start, finding.end, _label(finding), look, color))
+        lines += _indented(frame(source, finding.start, finding.end, label(finding), look, color))
     lines += _others(group[1:], look)
     for number, note in enumerate(finding.trace, 1):
         lines.append(look.plain(f"  {number}. {note.filename}:{note.start.row}: {note.message}"))
     return lines + _fix_lines(finding, source, look)
 
 
-def _label(finding: Finding) -> str:
+def label(finding: Finding) -> str:
+    """The severity, and the confidence unless it is high."""
     if finding.confidence is Confidence.HIGH:
         return finding.severity.value
     return f"{finding.severity.value}, {finding.confidence.value} confidence"

@@ -52,6 +52,7 @@ def test_every_command_and_every_option_is_on_the_page_of_commands(site):
     for name in main.list_commands(context):
         section = text.split(f"\n## amplint {name}\n")[1].split("\n## ")[0]
         command = main.get_command(context, name)
+        assert "-h, --help" in section
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert parameter.opts[0] in section
