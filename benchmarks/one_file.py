@@ -105,7 +105,8 @@ def _measured(
     times: dict[str, list[float]] = {label: [] for label in commands}
     for number in range(rounds + 1):
         for label, command in commands.items():
-            before.get(label, lambda _: None)(number)
+            if label in before:
+                before[label](number)
             start = time.perf_counter()
             run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if number:

@@ -203,6 +203,20 @@ def test_findings_in_the_baseline_stop_no_commit_and_new_ones_do(repository, sta
     assert "old.py" not in stopped.stdout
 
 
+@pytest.mark.parametrize("name", ["amplint", "amplint-fix", "amplint-project"])
+def test_a_hook_loads_no_more_than_the_gate_needs_for_files_with_nothing_to_look_at(
+    name, repository, manifest
+):
+    repository.write(plain="import os\n\n\ndef main(path):\n    return os.listdir(path)\n")
+    command = manifest[name]["entry"].split()[1:] + ["plain.py"]
+    code = f"from amplint.cli import main\ntry:\n    main({command!r})\nexcept SystemExit as end:\n    print(end.code)"
+    code += "\nimport sys\nprint(*sys.modules)"
+    code_of_exit, loaded = repository.run(sys.executable, "-c", code).stdout.splitlines()[-2:]
+    assert code_of_exit in ("0", "None")
+    packages = {module.split(".")[0] for module in loaded.split()}
+    assert packages.isdisjoint({"libcst", "rich", "jinja2", "torch", "multiprocessing"})
+
+
 def test_the_manifest_is_valid(repository):
     repository.pre_commit("validate-manifest", str(ROOT / ".pre-commit-hooks.yaml"))
 

@@ -26,6 +26,9 @@ _LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sou
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, which AMPLINT_SITE names where it was built before."""
+    if "AMPLINT_SITE" in os.environ:
+        return Path(os.environ["AMPLINT_SITE"])
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
