@@ -208,7 +208,7 @@ def test_a_hook_loads_no_more_than_the_gate_needs_for_files_with_nothing_to_look
     name, repository, manifest
 ):
     repository.write(plain="import os\n\n\ndef main(path):\n    return os.listdir(path)\n")
-    command = manifest[name]["entry"].split()[1:] + ["plain.py"]
+    command = [*manifest[name]["entry"].split()[1:], "plain.py"]
     code = f"from amplint.cli import main\ntry:\n    main({command!r})\nexcept SystemExit as end:\n    print(end.code)"
     code += "\nimport sys\nprint(*sys.modules)"
     code_of_exit, loaded = repository.run(sys.executable, "-c", code).stdout.splitlines()[-2:]
