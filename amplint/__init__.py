@@ -21,6 +21,8 @@ def check_source(
 ) -> list[Finding]:
     """Findings of one module given as text, in order of line, column, code.
 
+    Under a filename that ends in .ipynb the text is that of a notebook, and rows are those of the module that it makes.
+
     `select` and `settings` are those of the configuration (`target="npu"`, `torch=(2, 4)`, `style="shim"`, ..).
     Raises `RuntimeError` on an internal error and `registry.UnknownRule` for a rule that does not exist.
     """
@@ -47,5 +49,8 @@ def fix_source(
     result = run_text(text, filename, FixMode(ports=True, repairs=repair, unsafe=unsafe), select, settings)
     if not result.changes:
         return text
+    change = result.changes[0]
+    if change.source.cells is not None:
+        return change.source.encode(change.new_text).decode("utf-8", "surrogatepass")
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     return mark + result.changes[0].new_text.removeprefix("\ufeff")

@@ -229,9 +229,11 @@ def _is_sound(file: str) -> bool:
     if not os.path.lexists(file):
         return True
     try:
-        return parsed(read_source(Path(file), file).text)[0] is None
+        source = read_source(Path(file), file)
     except SourceError:
         return False
+    is_broken = source.cells is not None and bool(source.cells.problems)
+    return not is_broken and parsed(source.text)[0] is None
 
 
 # -- the file ----------------------------------------------------------------------------------------------------

@@ -70,10 +70,13 @@ class Changes:
             return False
         spans = [_rows_of(finding)]
         spans += [(note.start.row,) * 2 for note in finding.trace if note.filename == finding.filename]
-        first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        return any(first - 1 <= row <= last for row in changed.removed) or any(
-            start <= high and low <= end for low, high in changed.new for start, end in spans
-        )
+        if source is None or source.cells is None:
+            return _meet(changed, spans)
+        by_cell: dict[int, list[tuple[int, int]]] = {}  # what stands between two cells are outputs
+        for span in spans:
+            cell = source.cells.at(span[0])
+            by_cell.setdefault(cell.number if cell is not None else 0, []).append(source.file_rows(*span))
+        return any(_meet(changed, rows) for rows in by_cell.values())
 
     def is_outside(self, path: Path) -> bool:
         """Whether a file is in no folder of the repository."""
@@ -141,13 +144,21 @@ class Changes:
                 new.append((start, start + count - 1))
             else:
                 removed.append(start)
-        if source is None or "\r" not in source.text.replace("\r\n", ""):
+        if source is None or source.cells is not None or "\r" not in source.text.replace("\r\n", ""):
             return _Rows(tuple(new), tuple(removed))
         ends = _row_ends(source)
         return _Rows(
             tuple((ends[low - 1] + 1, ends[high]) for low, high in new if high < len(ends)),
             tuple(ends[row] for row in removed if row < len(ends)),
         )
+
+
+def _meet(changed: _Rows, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether rows were changed in one of the spans, or removed there, next to them or between them."""
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    return any(first - 1 <= row <= last for row in changed.removed) or any(
+        start <= high and low <= end for low, high in changed.new for start, end in spans
+    )
 
 
 def _with_folders(name: str) -> list[str]:

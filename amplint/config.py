@@ -32,6 +32,7 @@ DEFAULT_EXCLUDE = (
     "site-packages",
     ".eggs",
     "*.egg-info",
+    ".ipynb_checkpoints",
 )
 
 TARGETS = ("auto", "cuda", "npu")

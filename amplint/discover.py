@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 #: What a folder is searched for; a file that is named explicitly may be called anything.
-SUFFIXES = (".py", ".pyi")
+SUFFIXES = (".py", ".pyi", ".ipynb")
 #: A relative path without anything that `normpath` would change.
 _PLAIN = re.compile(r"[^./][^/]*(?:/[^./][^/]*)*")
 #: A pattern that matches the files and folders of this name and no others.
@@ -47,7 +47,7 @@ class Discovery:
 
 
 def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
-    """Find the Python files that `paths`, relative ones to `cwd`, name or contain.
+    """Find the Python files and notebooks that `paths`, relative ones to `cwd`, name or contain.
 
     A file or folder that is named is taken even if it is excluded or ignored (unless `force_exclude` is on);
     what lies in a folder is subject to `exclude`, `extend_exclude` and git's ignore files. Links to folders
@@ -68,11 +68,10 @@ def discover(paths: Sequence[Path], settings: Settings, cwd: Path) -> Discovery:
         if stat.S_ISDIR(mode):
             real = os.path.realpath(shown)
             folders.append((real, os.path.normpath(shown) != real, shown))
-        elif stat.S_ISREG(mode) and not shown.endswith(".ipynb"):
+        elif stat.S_ISREG(mode):
             walk.add(shown, os.path.realpath(shown))
         else:
-            reason = "notebooks cannot be read yet" if stat.S_ISREG(mode) else "not a regular file"
-            walk.problems.append(SourceError(display_name(Path(shown), cwd), reason))
+            walk.problems.append(SourceError(display_name(Path(shown), cwd), "not a regular file"))
     for real, _, shown in sorted(folders):
         walk.enter(shown, real)
     walk.follow_links()
@@ -218,7 +217,7 @@ class _Walk:
         self.files[real] = min(rank, self.files.get(real, rank))
 
     def enter(self, shown: str, real: str) -> None:
-        """Take the Python files below a folder; links to folders are kept for later."""
+        """Take the Python files and notebooks below a folder; links to folders are kept for later."""
         top = real
         exclude = self.exclude.within(os.path.normpath(shown))
         stack = [(shown, real, self._ignores_above(real, top))]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
 import libcst as cst
 
-from amplint import facts
+from amplint import facts, gate
 from amplint.audit import Audit
 from amplint.config import Settings
 from amplint.discover import IgnorePatterns
@@ -27,6 +27,7 @@ from amplint.finding import (
     Span,
     fingerprinted,
 )
+from amplint.fix import apply_edits
 from amplint.model.module import ModuleModel
 from amplint.project.link import Project
 from amplint.registry import all_rules, default_rules, matches
@@ -117,7 +118,8 @@ class _Check:
         self.model = model
         self.settings = settings
         in_force = [rule for rule in rules if not file_ignores(rule, model.source, settings)]
-        self.rules = [rule for rule in in_force if self._concerns(rule)]
+        self.rules = list(gate.admit(model.source, [r for r in in_force if r.code != SYNTAX_ERROR]).rules)
+        self.all_rules = rules
         suppressions = parse_suppressions(model.source)
         self.audit = Audit(model.source, suppressions, date.today(), all_rules(), default_rules(settings))
         self.audit.ran = frozenset(rule.code for rule in in_force)
@@ -136,9 +138,17 @@ class _Check:
             except Exception as error:  # a broken rule must not stop the others
                 self._failed(rule, error)
                 self.audit.ran -= {rule.code}
+        self.result.findings.extend(self._broken_cells())
         self.result.findings.sort(key=lambda finding: finding.sort_key)
         self.result.findings = fingerprinted(self.result.findings, _lines(self.model.source))
         return self.result
+
+    def _broken_cells(self) -> Iterator[Finding]:
+        """A finding for each cell of a notebook that cannot be parsed; the others were checked without it."""
+        source = self.model.source
+        for problem in source.cells.problems if source.cells is not None else ():
+            found = SyntaxProblem(problem.message, problem.position)
+            yield from syntax_finding(found, source, self.settings, self.all_rules).findings
 
     def is_active(self, code: str, node: cst.CSTNode) -> bool:
         """Whether a finding of `code` at `node` would be reported, and its fix may be applied."""
@@ -147,10 +157,6 @@ class _Check:
             return False
         row = self.model.source.position(self.model.tree.span(node).start).row
         return not self.audit.suppressions.matches(rule.code, rule.name, row, self.audit.today)
-
-    def _concerns(self, rule: Rule) -> bool:
-        text = self.model.source.text
-        return rule.code != SYNTAX_ERROR and (not rule.words or any(word in text for word in rule.words))
 
     def _fixable(self, rule: Rule) -> bool:
         allowed = any(matches(rule, selector) for selector in self.settings.fixable)
@@ -212,12 +218,26 @@ class _Check:
             return None, "making the fix failed (internal error)"
         if isinstance(made, str):
             return None, made
-        return made, None
+        problem = _unfit_for_cells(made, self.model.source)
+        return (made, None) if problem is None else (None, problem)
 
     def _failed(self, rule: Rule, error: Exception) -> None:
         text = f"{rule.code} failed: {type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
         self.result.internal_errors.append(InternalError(self.model.filename, text, rule.code, trace))
+
+
+def _unfit_for_cells(fix: Fix, source: Source) -> str | None:
+    """Why a fix cannot be made in the cells of a notebook, or None."""
+    if source.cells is None:
+        return None
+    from amplint.notebook.cells import NotebookError
+
+    try:
+        source.cells.split(apply_edits(source.text, fix.edits))
+    except NotebookError as error:
+        return f"the rewrite does not fit into the cells: {error.message}"
+    return None
 
 
 def _configured_severity(rule: Rule, settings: Settings) -> Severity | None:

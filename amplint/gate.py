@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from amplint.mentions import made_low
 from amplint.rule import Rule
 from amplint.source import Source
 from amplint.syntax.pause import no_garbage_collection
@@ -41,8 +42,9 @@ class Outline:
         self.text = text
         #: A `with` statement has an `and` as one of its items.
         self.has_with_and = False
-        #: Methods whose call is a statement of its own: `float` for `x.float()`.
-        self.discarded_calls: set[str] = set()
+        #: Methods whose call on a name or an attribute is a statement of its own, each with the last name of what it
+        #: is called on: `("float", "x")` for `x.float()`.
+        self.discarded_calls: set[tuple[str, str]] = set()
         #: (dotted module as written, with leading dots when relative; the name taken, "*" for all). `losses.focal`
         #: takes `focal` from a module that is imported as `losses`, as does the text of a comment or string.
         self.imports: list[tuple[str, str]] = []
@@ -56,6 +58,11 @@ class Outline:
         """Identifiers: names, attributes, keywords, parts of imports, and short strings (for getattr)."""
         return frozenset(_names(self._tree))
 
+    @cached_property
+    def made_low(self) -> frozenset[str]:
+        """The words by which the file may make something low precision, as `mentions` reads them."""
+        return made_low(self._tree)
+
     def _read_statements(self) -> None:
         todo: list[ast.AST] = [self._tree]
         while todo:
@@ -64,7 +71,11 @@ class Outline:
             if kind is ast.Expr:
                 value = node.value  # type: ignore[attr-defined]  # told by `kind`, faster than isinstance
                 if type(value) is ast.Call and type(value.func) is ast.Attribute:
-                    self.discarded_calls.add(value.func.attr)
+                    owner = value.func.value
+                    if type(owner) is ast.Name:
+                        self.discarded_calls.add((value.func.attr, owner.id))
+                    elif type(owner) is ast.Attribute:
+                        self.discarded_calls.add((value.func.attr, owner.attr))
                 continue
             if kind in _PLAIN:
                 continue

@@ -127,16 +127,22 @@ def run_text(
 
 
 def explain_flow(
-    path: Path, row: int, paths: Sequence[Path], settings: Settings, *, cwd: Path
+    path: Path, row: int, paths: Sequence[Path], settings: Settings, *, cwd: Path, cell: int | None = None
 ) -> Explanation:
-    """What the analyses of the GradScaler protocol and of dtypes believe at a row of a file.
+    """What the analyses of the GradScaler protocol and of dtypes believe at a row of a file, or of its `cell`.
 
-    The files of `paths` are what the file's imports may mean. Raises `SourceError` when it cannot be read or parsed.
+    The files of `paths` are what the file's imports may mean. Raises `SourceError` when it cannot be read or parsed,
+    or has no such cell or row.
     """
     from amplint.discover import discover, display_name
 
     name = display_name(path, cwd)
     source = read_source(path, name)
+    if cell is not None:
+        in_module = source.cells.row(cell, row) if source.cells is not None else None
+        if in_module is None:
+            raise SourceError(name, f"there is no line {row} of Python in a cell {cell}")
+        row = in_module
     found = discover([*paths, path], settings, cwd)
     rules = select_rules(settings)
     job = _Job(settings, rules, NO_FIX, 1, None)

@@ -11,11 +11,19 @@ import os
 import re
 import stat
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amplint.finding import Position
+
+if TYPE_CHECKING:
+    from amplint.notebook.cells import Cells
+
+#: What the names of notebooks end in.
+NOTEBOOK = ".ipynb"
 
 #: The only row separators; `str.splitlines` also splits at form feeds, U+0085, U+2028 and more.
 _NEWLINE = re.compile(r"\r\n?|\n")
@@ -49,10 +57,29 @@ class FileChanged(SourceError):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is for its reader: a row and a column of a file, or of a cell of a notebook."""
+
+    cell: int | None
+    row: int
+    column: int
+
+    def __str__(self) -> str:
+        """`4:1`, or `cell 3:4:1`."""
+        return f"{self.line}:{self.column}"
+
+    @property
+    def line(self) -> str:
+        """`4`, or `cell 3:4`."""
+        return f"{self.row}" if self.cell is None else f"cell {self.cell}:{self.row}"
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One file: its raw bytes and the text they mean.
 
-    Offsets count code points of `text`, from 0; positions are 1-based rows and columns.
+    Offsets count code points of `text`, from 0; positions are 1-based rows and columns. The text of a notebook is the
+    module that its cells make.
     """
 
     #: The name shown to the user.
@@ -66,6 +93,8 @@ class Source:
     encoding: str = "utf-8"
     #: The byte order mark the file begins with: UTF-8's, or empty.
     bom: bytes = b""
+    #: The cells that `text` is made of; None for what is no notebook.
+    cells: Cells | None = field(default=None, repr=False)
     _line_starts: tuple[int, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -100,6 +129,29 @@ class Source:
             raise IndexError(f"row {position.row} of {self.filename} has no column {position.column}")
         return offset
 
+    def place(self, position: Position, start: Position | None = None) -> Place:
+        """Where a position is for the reader; `start` is where the span that it ends begins."""
+        cell = self.cells.at((start or position).row) if self.cells is not None else None
+        if cell is None:
+            return Place(None, position.row, position.column)
+        return Place(cell.number, max(1, position.row - cell.offset), position.column)
+
+    def shown_row(self, row: int) -> str:
+        """A row in a sentence, behind the word line: `12`, or `4 of cell 3`."""
+        place = self.place(Position(row, 1))
+        return f"{place.row}" if place.cell is None else f"{place.row} of cell {place.cell}"
+
+    def file_rows(self, first: int, last: int) -> tuple[int, int]:
+        """First and last row in the file for such rows of the text; they differ for notebooks."""
+        cell = self.cells.at(first) if self.cells is not None else None
+        if self.cells is None or cell is None:
+            return first, last
+        rows = self.cells.file_rows(cell.number)
+        if not rows:
+            return 1, 1
+        begin, end = (max(0, min(row - cell.offset, len(rows)) - 1) for row in (first, last))
+        return rows[begin][0], rows[max(begin, end)][1]
+
     def line_text(self, row: int) -> str:
         """Text of a 1-based row without its newline. IndexError when there is no such row."""
         start, end = self._row_bounds(row)
@@ -109,8 +161,11 @@ class Source:
         """Bytes of a new text for this file, in its encoding and with its BOM.
 
         SourceError when the encoding has no bytes for the text, or when it is one in which not even the
-        present text comes back as it was (several byte sequences mean one character).
+        present text comes back as it was (several byte sequences mean one character). For a notebook, when the
+        text is one that its cells cannot make.
         """
+        if self.cells is not None:
+            return self._with_cells(self._cells_with(text)).data
         if self.encoding not in _LOSSLESS and self._encoded(self.text) != self.data:
             raise SourceError(self.filename, f"cannot be rewritten: {self.encoding} does not round-trip here")
         return self._encoded(text)
@@ -118,14 +173,32 @@ class Source:
     def rewritten(self, text: str) -> Source:
         """This file with a new text.
 
-        SourceError when `encode` raises it, or when the new text would be read in another encoding.
+        SourceError when `encode` raises it, or when the new text would be read in another encoding. That of a
+        notebook may differ from `text` where rows are no Python.
         """
+        if self.cells is not None:
+            return self._with_cells(self._cells_with(text))
         data = self.encode(text)
         if _reads_as(self.data, self.text) and not _reads_as(data, text):
             raise SourceError(
                 self.filename, "cannot be rewritten: the new text would be read in another encoding"
             )
         return replace(self, data=data, text=text)
+
+    def _cells_with(self, text: str) -> Cells:
+        """The cells of this notebook with a new text of their module."""
+        from amplint.notebook.cells import NotebookError
+
+        assert self.cells is not None
+        try:
+            return self.cells.rewritten(text)
+        except NotebookError as error:
+            raise SourceError(self.filename, f"cannot be rewritten: {error.message}") from error
+
+    def _with_cells(self, cells: Cells) -> Source:
+        """This notebook with other cells."""
+        data = self.bom + (cells.raw or cells.text).encode(self.encoding, "surrogatepass")
+        return replace(self, data=data, text=cells.text, cells=cells)
 
     def _encoded(self, text: str) -> bytes:
         try:
@@ -161,11 +234,13 @@ def read_source(path: Path, filename: str) -> Source:
 
 
 def source_from_bytes(data: bytes, filename: str, path: Path | None = None) -> Source:
-    """Decode the bytes of a Python file by its BOM or coding cookie (PEP 263), else as UTF-8.
+    """Decode the bytes of a Python file by its BOM or coding cookie (PEP 263), else as UTF-8; of a notebook, by name.
 
     SourceError when they are binary, the cookie names no text encoding or contradicts the BOM, or the
-    bytes are not in the encoding.
+    bytes are not in the encoding; and when they are no notebook.
     """
+    if filename.endswith(NOTEBOOK) or (path is not None and path.suffix == NOTEBOOK):
+        return _notebook(data, filename, path)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise SourceError(filename, "not a Python text file (UTF-16)")
     if (nul := data.find(b"\0")) >= 0:
@@ -183,6 +258,34 @@ def source_from_bytes(data: bytes, filename: str, path: Path | None = None) -> S
     return Source(filename, path, data, text, encoding, bom)
 
 
+def source_from_cells(sources: Sequence[str | None], filename: str, path: Path | None = None) -> Source:
+    """The module that the cells of a notebook make, given their sources; None stands for a cell that is no Python.
+
+    Its bytes are those of the module.
+    """
+    from amplint.notebook.cells import joined
+
+    cells = joined(sources)
+    return Source(filename, path, cells.text.encode("utf-8", "surrogatepass"), cells.text, cells=cells)
+
+
+def _notebook(data: bytes, filename: str, path: Path | None) -> Source:
+    from amplint.notebook.cells import NotebookError
+    from amplint.notebook.document import read_notebook
+
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceError(filename, "not a notebook (UTF-16)")
+    bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    try:
+        cells = read_notebook(data[len(bom) :].decode("utf-8"))
+    except UnicodeDecodeError as error:
+        message = f"not a notebook (not utf-8: {error.reason})"
+        raise SourceError(filename, message, _byte_position(data[len(bom) :], error.start)) from error
+    except NotebookError as error:
+        raise SourceError(filename, error.message, error.position) from error
+    return Source(filename, path, data, cells.text, bom=bom, cells=cells)
+
+
 def _reads_as(data: bytes, text: str) -> bool:
     """Whether the bytes of a file mean this text; those of a text that never was a file need not."""
     try:
@@ -194,8 +297,10 @@ def _reads_as(data: bytes, text: str) -> bool:
 def source_from_text(text: str, filename: str) -> Source:
     """Wrap text that is decoded already: its encoding is UTF-8, whatever a coding cookie in it says.
 
-    SourceError when it contains NUL characters. Lone surrogates are kept.
+    SourceError when it contains NUL characters. Lone surrogates are kept. Under the name of a notebook, it is one.
     """
+    if filename.endswith(NOTEBOOK):
+        return _notebook(text.encode("utf-8", "surrogatepass"), filename, None)
     if "\0" in text:
         nul = text.encode("utf-8", "surrogatepass").find(b"\0")
         position = _byte_position(text.encode("utf-8", "replace"), nul)

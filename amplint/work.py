@@ -92,10 +92,11 @@ def extract(source: Source, rules: Sequence[Rule]) -> Extract:
 
     admission = admit(source, [rule for rule in rules if rule.code != SYNTAX_ERROR])
     seen = admission.outline
+    is_broken = admission.problem is not None or (source.cells is not None and bool(source.cells.problems))
     return Extract(
         source.filename,
         digest(source.data),
-        bool(admission.rules) or admission.problem is not None,
+        bool(admission.rules) or is_broken,
         tuple(seen.imports) if seen is not None else None,
     )
 
@@ -221,10 +222,14 @@ class Checker:
     def model(self, source: Source) -> ModuleModel | SyntaxProblem:
         """The model of a file, or why it cannot be parsed."""
         from amplint import engine
+        from amplint.model.module import ModuleModel
 
-        found = self._models.get(source.data)
+        found = self._models.get(source.data) or self._project.model_at_hand(source)
         if found is None:
-            found = self._models[source.data] = engine.model_of(source, self._settings)
+            found = engine.model_of(source, self._settings)
+            if isinstance(found, ModuleModel):
+                self._project.keep_model(source, found)
+        self._models[source.data] = found
         return found
 
     def _one_pass(self, before: Outcome, candidates: Sequence[Finding], refused: set[Fix]) -> Outcome | None:

@@ -55,10 +55,10 @@ def names(root: Path, *paths: str | Path, settings: Settings | None = None) -> l
 # Walking
 
 
-def test_a_folder_is_searched_for_python_files_and_stubs(tree: Path) -> None:
+def test_a_folder_is_searched_for_python_files_stubs_and_notebooks(tree: Path) -> None:
     make(tree, "b.py", "a.pyi", "pkg/c.py", "pkg/sub/d.py")
     make(tree, "README.md", "e.pyc", "f.PY", "py", "g.py.bak", "h.ipynb")
-    assert names(tree) == ["a.pyi", "b.py", "pkg/c.py", "pkg/sub/d.py"]
+    assert names(tree) == ["a.pyi", "b.py", "h.ipynb", "pkg/c.py", "pkg/sub/d.py"]
 
 
 def test_hidden_files_and_folders_are_searched(tree: Path) -> None:
@@ -717,10 +717,3 @@ def test_a_name_is_not_shortened_across_a_link(tree: Path, tmp_path: Path) -> No
 
 def test_the_working_directory_itself_is_a_dot(tree: Path) -> None:
     assert display_name(tree, tree) == display_name(Path("."), tree) == "."
-
-
-def test_a_notebook_that_is_named_is_a_problem_and_not_a_file_without_findings(tmp_path: Path) -> None:
-    (tmp_path / "a.ipynb").write_text('{"cells": []}')
-    found = discover([Path("a.ipynb")], Settings(), tmp_path)
-    assert found.files == [] and str(found.problems[0]) == "a.ipynb: notebooks cannot be read yet"
-    assert discover([tmp_path], Settings(), tmp_path) == Discovery()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from amplint.runner import FixMode, RunResult
     from amplint.source import Source
 
-_NO_FILES = "warning: no Python files found"
+_NO_FILES = "warning: no Python files or notebooks found"
 _RULES = "Codes, beginnings of codes (AMP2), names or ALL; comma-separated, repeatable."
 
 #: Options that are settings under another name; None means that the configuration decides.

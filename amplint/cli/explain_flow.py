@@ -22,23 +22,37 @@ def explain_flow(place: str, paths: Sequence[Path], settings: Settings) -> str:
     from amplint.runner import explain_flow as explained
     from amplint.source import SourceError
 
-    name, colon, line = place.rpartition(":")
-    if not colon or not name or not line.isdecimal() or int(line) < 1:
-        raise UserError("--explain-flow takes FILE:LINE, such as train.py:107")
-    row = int(line)
+    name, cell, row = _parsed(place)
     try:
-        found = explained(Path(name), row, paths, settings, cwd=Path.cwd())
+        found = explained(Path(name), row, paths, settings, cwd=Path.cwd(), cell=cell)
     except SourceError as error:
         raise UserError(f"{error.filename}: {error.message}") from error
-    return "\n".join([*_protocol(found, name, row), *_dtypes(found.line)]) + "\n"
+    return "\n".join([*_protocol(found, name, cell, row), *_dtypes(found.line)]) + "\n"
 
 
-def _protocol(found: Explanation, name: str, row: int) -> Iterator[str]:
+def _parsed(place: str) -> tuple[str, int | None, int]:
+    """The file, the cell where it is a notebook, and the row. `UserError` for anything else."""
+    from amplint.source import NOTEBOOK
+
+    name, colon, line = place.rpartition(":")
+    if not colon or not name or not line.isdecimal() or int(line) < 1:
+        raise UserError("--explain-flow takes FILE:LINE, such as train.py:107, or NOTEBOOK:CELL:LINE")
+    notebook, _, number = name.rpartition(":")
+    number = number.removeprefix("cell ")  # as reports name it
+    if notebook.endswith(NOTEBOOK) and number.isdecimal():
+        return notebook, int(number), int(line)
+    if name.endswith(NOTEBOOK):
+        raise UserError(f"--explain-flow takes NOTEBOOK:CELL:LINE for notebooks, such as {name}:3:{line}")
+    return name, None, int(line)
+
+
+def _protocol(found: Explanation, name: str, cell: int | None, row: int) -> Iterator[str]:
+    asked = f"{row}" if cell is None else f"cell {cell}:{row}"
     if found.reason:
-        yield f"{name}:{row}: {found.reason}"
+        yield f"{name}:{asked}: {found.reason}"
         return
-    yield f"{name}:{found.row}: {found.code.splitlines()[0]}"
-    if found.row != row:
+    yield f"{name}:{found.line_name}: {found.code.splitlines()[0]}"
+    if found.line_name != asked:
         yield f"  (the first call from line {row} on that concerns a scaler)"
     yield from (f"  {root or 'the module'}: gave up, it takes too many steps" for root in found.gave_up)
     if not found.ways:

@@ -91,7 +91,7 @@ def _text(file: str, regions: tuple[RegionListing, ...], differences: bool) -> s
     parts = []
     for region in regions:
         rows = _chosen(region, differences)
-        title = f"{region.place.file}:{region.place.row}: {region.place.code} ({_shown(region.dtypes)})"
+        title = f"{region.place.file}:{region.place.line}: {region.place.code} ({_shown(region.dtypes)})"
         counted = _counted(region)
         if not rows:
             parts.append(f"{title}\n{counted}\n")
@@ -137,7 +137,7 @@ def _operands(row: Operation) -> str:
 
 def _where(place: Place, file: str) -> str:
     """The line, with the file where that is another one."""
-    return str(place.row) if place.file == file else f"{place.file}:{place.row}"
+    return place.line if place.file == file else f"{place.file}:{place.line}"
 
 
 def _shown(dtypes: frozenset[str]) -> str:
@@ -165,4 +165,10 @@ def _described(region: RegionListing, differences: bool) -> dict[str, object]:
 
 
 def _placed(place: Place) -> dict[str, object]:
-    return {"file": place.file, "line": place.row, "column": place.column, "code": place.code}
+    return {
+        "file": place.file,
+        "cell": place.cell,
+        "line": place.row,
+        "column": place.column,
+        "code": place.code,
+    }

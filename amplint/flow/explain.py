@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amplint.finding import Position
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.precision.explain import Line
@@ -49,6 +50,8 @@ class Explanation:
     #: What is on the line (or the next that concerns a scaler), as code; "" where nothing is.
     code: str = ""
     row: int = 0
+    #: The row for its reader: `12`, or `cell 3:4`.
+    line_name: str = ""
     ways: tuple[Way, ...] = ()
     #: Functions that took too many steps.
     gave_up: tuple[str, ...] = ()
@@ -85,7 +88,8 @@ def explain(model: ModuleModel, row: int, elsewhere: Elsewhere | None = None) ->
         states = prepared.typestate.seen.get(min(sites), [])
         ways.update((_way(root, state, model), None) for state in merge(states))
     first = model.tree.nodes[min(sites)]
-    return Explanation(model.tree.code(first), later[0], tuple(ways), tuple(gave_up))
+    shown = model.source.place(Position(later[0], 1)).line
+    return Explanation(model.tree.code(first), later[0], shown, tuple(ways), tuple(gave_up))
 
 
 def _row(model: ModuleModel, site: int) -> int:
@@ -132,7 +136,7 @@ def _told(scaler: c.Path, phase: Phase, model: ModuleModel) -> Iterator[str]:
 
 
 def _line(model: ModuleModel, site: int) -> str:
-    return str(_row(model, site)) if is_own(site) else "of another file"
+    return model.source.shown_row(_row(model, site)) if is_own(site) else "of another file"
 
 
 def _said(atom: c.Atom, value: bool) -> str:

@@ -80,13 +80,15 @@ class Leaks:
                     yield p.Leak(losses, (), "compared", expr.site)
 
     def shown(self, call: ir.Call) -> Iterator[p.Leak]:
-        """`log(loss)`, `losses.append(loss.item())`."""
+        """`log(loss)`, `losses.append(loss.item())`, and `scheduler.step(loss)` behind its backward."""
         name = last(call.func)
-        if not self._scaled or not _SHOWS.search(name):
+        if not self._scaled or not (_SHOWS.search(name) or name == "step"):
             return
         losses = tuple(path for arg in call.args for path in self._losses(arg.value))
         if name in ("append", "update"):
             taken = any(not isinstance(arg.value, (ir.Name, ir.Attr)) for arg in call.args)
             losses = losses if taken else ()  # a list of losses may be summed and taken the gradient of
+        elif name == "step":
+            losses = tuple(path for path in losses if self._backward.get(path, call.site) < call.site)
         if losses:
             yield p.Leak(losses, (), f"handed to {name}", call.site)

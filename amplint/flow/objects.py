@@ -42,7 +42,17 @@ class Objects(Bindings):
                 elif kind == "other":
                     foreign.add(self._find(path))
         made |= {self._find(path) for path in self._declared}
+        foreign |= {self._find(path) for path in self._engines()}
         return made | (shaped - foreign)
+
+    def _engines(self) -> Iterator[c.Path]:
+        """Paths whose `step` takes no optimizer: DeepSpeed's engine has a `scale`, and holds its scaler itself."""
+        for function in self.functions.values():
+            for expr in walk.expressions(function.body):
+                if isinstance(expr, ir.Call) and isinstance(expr.func, ir.Attr) and expr.func.attr == "step":
+                    path = self.lift.path(expr.func.value)
+                    if path is not None and not expr.args:
+                        yield path
 
     def _kind(self, value: ir.Expr | None) -> str:
         """Whether `value` makes a scaler, something that is none, or cannot be told."""

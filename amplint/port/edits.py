@@ -113,11 +113,22 @@ class ImportEditor:
             return self._header_end
         last = first
         for statement in body[next(i for i, s in enumerate(body) if s is first) + 1 :]:
+            if self._cell(statement) != self._cell(first):
+                break
             if _is_import(statement) or _is_conditional_import(self._tree, statement):
                 last = statement
             elif isinstance(statement, (cst.FunctionDef, cst.ClassDef)) or self._uses_torch(statement):
                 break
         return self._line_end(self._tree.span(last).end)
+
+    def _cell(self, statement: cst.CSTNode) -> int | None:
+        """The cell of a notebook that a statement is in; None in other files."""
+        source = self._model.source
+        return (
+            None
+            if source.cells is None
+            else source.place(source.position(self._tree.span(statement).start)).cell
+        )
 
     def _imports(self, statement: cst.CSTNode, dotted_name: str) -> bool:
         """Whether the statement does nothing but import, and binds the module."""

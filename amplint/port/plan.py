@@ -152,8 +152,7 @@ class PortPlan:
         return symbol.new or "the device-agnostic API"
 
     def _because(self, planned: _Planned) -> str:
-        row = self.ctx.model.source.position(self.ctx.model.tree.span(planned.use.node).start).row
-        return f"line {row}: {planned.reason}"
+        return f"line {self._row(planned.use.node)}: {planned.reason}"
 
     def _is_active(self, use: Use) -> bool:
         return self.ctx.is_active(use.symbol.code, use.node)
@@ -208,8 +207,9 @@ class PortPlan:
                 return reference.node
         return None
 
-    def _row(self, node: cst.CSTNode) -> int:
-        return self.ctx.model.source.position(self.ctx.model.tree.span(node).start).row
+    def _row(self, node: cst.CSTNode) -> str:
+        source = self.ctx.model.source
+        return source.shown_row(source.position(self.ctx.model.tree.span(node).start).row)
 
 
 def plan(ctx: Context) -> PortPlan:

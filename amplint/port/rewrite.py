@@ -107,8 +107,9 @@ class Rewriter:
                 if name == MODULE or f"{name}.".startswith(f"{symbol.name}."):
                     raise CannotEdit(f"line {self._row(statement)} patches {name}")
 
-    def _row(self, node: cst.CSTNode) -> int:
-        return self.model.source.position(self.tree.span(node).start).row
+    def _row(self, node: cst.CSTNode) -> str:
+        source = self.model.source
+        return source.shown_row(source.position(self.tree.span(node).start).row)
 
     def _check_bound_once(self, binding: Binding) -> None:
         bindings = binding.scope.bindings[binding.name]

@@ -33,7 +33,7 @@ class ModuleIndex:
 
 
 #: Models of other files that are kept at most, by one process.
-_MOST_MODELS = 32
+_MOST_MODELS = 16
 #: Re-exports that are followed from one module to the next.
 _LONGEST_CHAIN = 5
 
@@ -52,7 +52,7 @@ class Project:
         self._asked: dict[str, tuple[str, ...]] = {}
         #: Makes the model of a source, None where it cannot be parsed; set by whoever knows the settings.
         self.load: Callable[[Source], ModuleModel | None] | None = None
-        self._models: OrderedDict[str, ModuleModel | None] = OrderedDict()
+        self._models: OrderedDict[tuple[str, str], ModuleModel | None] = OrderedDict()
         self._reexports: dict[str, dict[str, tuple[str, str]]] = {}
 
     @cached_property
@@ -106,21 +106,31 @@ class Project:
             source = read_source(Path(self._folder, filename), filename)
         except SourceError:
             return None
-        return source if hashlib.sha256(source.data).hexdigest() == wanted else None
+        return source if _digest(source) == wanted else None
 
     def model(self, filename: str) -> ModuleModel | None:
         """The model of another file of the run, if it can be parsed."""
         digest = "" if is_library(filename) else self._ask("", f"={filename}")[0]
-        key = f"{digest} {filename}"
-        if key in self._models:
-            self._models.move_to_end(key)
-            return self._models[key]
-        source = self.source(filename)
-        found = self.load(source) if source is not None and self.load is not None else None
-        self._models[key] = found
+        key = (digest, filename)
+        if key not in self._models:
+            source = self.source(filename)
+            found = self.load(source) if source is not None and self.load is not None else None
+            self._keep(key, found)
+        self._models.move_to_end(key)
+        return self._models[key]
+
+    def model_at_hand(self, source: Source) -> ModuleModel | None:
+        """The model of a source, if it was made before."""
+        return self._models.get((_digest(source), source.filename))
+
+    def keep_model(self, source: Source, model: ModuleModel) -> None:
+        """Keep the model of a file that was checked for those that use the file."""
+        self._keep((_digest(source), source.filename), model)
+
+    def _keep(self, key: tuple[str, str], model: ModuleModel | None) -> None:
+        self._models[key] = model
         if len(self._models) > _MOST_MODELS:
             self._models.popitem(last=False)
-        return found
 
     def definition(self, filename: str, name: str) -> tuple[str, str] | None:
         """The file and the name in it that the qualified `name` of `filename` denotes, where that is known.
@@ -218,3 +228,7 @@ def _takers(resolver: Resolver, filename: str, name: str) -> tuple[str, ...]:
         layer = sorted(taking - found.keys())
         found.update(dict.fromkeys(layer, False))
     return tuple(found)[1:]
+
+
+def _digest(source: Source) -> str:
+    return hashlib.sha256(source.data).hexdigest()

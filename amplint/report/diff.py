@@ -6,7 +6,7 @@ import json
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
 from typing import TYPE_CHECKING
@@ -28,10 +28,20 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def file_diff(change: FileChange) -> bytes:
-    """Unified diff of one file, in the file's own encoding: `git apply` and `patch -p1` take it."""
-    encoding = change.source.encoding
+    """Unified diff of one file, in the file's own encoding: `git apply` and `patch -p1` take it.
+
+    That of a notebook is one of its JSON.
+    """
+    source, new_text = change.source, change.new_text
+    encoding = source.encoding
+    if source.cells is not None:
+        bom = len(source.bom)
+        old_text, new_text = (data[bom:].decode(encoding) for data in (source.data, source.encode(new_text)))
+    else:
+        old_text = source.text
     header, body = [], []
-    for index, line in enumerate(_diff_rows(change)):
+    names = _name("a", change), _name("b", change)
+    for index, line in enumerate(_diff_rows(source.bom.decode("utf-8"), old_text, new_text, names)):
         if index < 2:
             header.append(line.encode("utf-8", "surrogateescape"))
         else:
@@ -40,21 +50,33 @@ def file_diff(change: FileChange) -> bytes:
 
 
 def colored_file_diff(change: FileChange, look: Look) -> str:
-    """The same for a terminal."""
+    """The same for a terminal; of a notebook, a diff for each of its cells."""
+    source = change.source
+    if source.cells is None:
+        names = _name("a", change), _name("b", change)
+        return _colored(_diff_rows(source.bom.decode("utf-8"), source.text, change.new_text, names), look)
+    parts = []
+    for number, new in source.cells.split(change.new_text).items():
+        old = source.cells.sources[number - 1] or ""
+        name = f"{source.filename}:cell {number}"
+        parts.append(_colored(_diff_rows("", old, new, (name, name)), look))
+    return "".join(parts)
+
+
+def _colored(rows: Iterable[str], look: Look) -> str:
     colors = {"-": "red", "+": "green", "@": "cyan"}
     lines = []
-    for index, row in enumerate(_diff_rows(change)):
+    for index, row in enumerate(rows):
         text = look.plain(row.rstrip("\r\n").replace("\t", "    "))
         lines.append(look.style(text, "bold" if index < 2 else colors.get(row[0], "dim")) + "\n")
     return "".join(lines)
 
 
-def _diff_rows(change: FileChange) -> Iterator[str]:
-    bom = change.source.bom.decode("utf-8")
+def _diff_rows(bom: str, old_text: str, new_text: str, names: tuple[str, str]) -> Iterator[str]:
     # Only at line feeds, as git and patch do: a lone carriage return is part of a line to them.
-    old, new = ((bom + text).split("\n") for text in (change.source.text, change.new_text))
+    old, new = ((bom + text).split("\n") for text in (old_text, new_text))
     before, after = (_ended(lines) for lines in (old, new))
-    for row in unified_diff(before, after, _name("a", change), _name("b", change)):
+    for row in unified_diff(before, after, *names):
         if row.endswith("\n"):
             yield row
         else:
@@ -77,11 +99,14 @@ def _name(side: str, change: FileChange) -> str:
     return name + "\t" if " " in name else name
 
 
-def excerpt(source: Source, finding: Finding, fix: Fix, look: Look) -> list[str]:
-    """What a fix changes next to its finding, with a row of context, and how much more it changes."""
+def excerpt(source: Source, finding: Finding, fix: Fix, look: Look, elsewhere: int = 0) -> list[str]:
+    """What a fix changes next to its finding, with a row of context, and how much more it changes.
+
+    `elsewhere` is how many edits there are besides, in other cells of a notebook.
+    """
     edits = sorted(set(fix.edits), key=lambda edit: edit.sort_key)
     if not edits:
-        return []
+        return [look.style(_more(elsewhere), "dim")] if elsewhere else []
     spans = [_rows_of(edit, source) for edit in edits]
     low, high = _cluster(spans, _nearest(edits, finding.span.start))
     first = max(1, spans[low][0] - 1)
@@ -91,11 +116,14 @@ def excerpt(source: Source, finding: Finding, fix: Fix, look: Look) -> list[str]
     if len(lines) > _EXCERPT_ROWS:
         left_out = len(lines) - _EXCERPT_ROWS
         lines[_EXCERPT_ROWS:] = [look.style(f"... and {left_out} more lines", "dim")]
-    others = len(edits) - (high - low)
+    others = len(edits) - (high - low) + elsewhere
     if others:
-        more = "1 other edit" if others == 1 else f"{others} other edits"
-        lines.append(look.style(f"... and {more} in this file", "dim"))
+        lines.append(look.style(_more(others), "dim"))
     return lines
+
+
+def _more(others: int) -> str:
+    return f"... and {'1 other edit' if others == 1 else f'{others} other edits'} in this file"
 
 
 def _nearest(edits: Sequence[Edit], offset: int) -> int:

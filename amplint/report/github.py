@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from amplint.finding import Finding, Severity
+from amplint.report.places import file_rows, note_place, place
+from amplint.source import Source
 
 if TYPE_CHECKING:
     from amplint.report.frame import Look
@@ -28,35 +30,32 @@ def render(result: RunResult, look: Look) -> str:
 def _lines(result: RunResult, look: Look) -> Iterator[str]:
     for finding in result.findings:
         title = f"{finding.code} {finding.name}"
-        yield _command(
-            _COMMANDS[finding.severity], {**_place(finding), "title": title}, _message(finding, look)
-        )
+        properties = {**_place(finding, result.sources), "title": title}
+        yield _command(_COMMANDS[finding.severity], properties, _message(finding, result.sources, look))
     for problem in result.problems:
         place = {"file": problem.filename, "line": problem.position.row}
         yield _command("error", {**place, "title": "amplint"}, look.plain(str(problem)))
     for error in result.internal_errors:
         where = f"{error.code} in {error.filename}" if error.code else error.filename
-        properties = {"file": error.filename, "title": "amplint: internal error"}
-        yield _command("error", properties, look.plain(f"{where}: {error.message}"))
+        file = {"file": error.filename, "title": "amplint: internal error"}
+        yield _command("error", file, look.plain(f"{where}: {error.message}"))
 
 
-def _place(finding: Finding) -> dict[str, object]:
+def _place(finding: Finding, sources: Mapping[str, Source]) -> dict[str, object]:
     """Where a finding is. The runner refuses columns over several rows."""
-    place: dict[str, object] = {
-        "file": finding.filename,
-        "line": finding.start.row,
-        "endLine": finding.end.row,
-    }
+    first, last = file_rows(finding, sources)
+    found: dict[str, object] = {"file": finding.filename, "line": first, "endLine": last}
+    if place(finding, sources).cell is not None:  # columns of JSON say nothing
+        return found
     if finding.start.row == finding.end.row:
-        place |= {"col": finding.start.column, "endColumn": finding.end.column}
-    return place
+        found |= {"col": finding.start.column, "endColumn": finding.end.column}
+    return found
 
 
-def _message(finding: Finding, look: Look) -> str:
-    place = f"{finding.filename}:{finding.start.row}:{finding.start.column}"
-    lines = [f"{place}: {finding.code} {finding.message}"]
+def _message(finding: Finding, sources: Mapping[str, Source], look: Look) -> str:
+    lines = [f"{finding.filename}:{place(finding, sources)}: {finding.code} {finding.message}"]
     for number, note in enumerate(finding.trace, 1):
-        lines.append(f"{number}. {note.filename}:{note.start.row}: {note.message}")
+        lines.append(f"{number}. {note.filename}:{note_place(note, sources).line}: {note.message}")
     return "\n".join(map(look.plain, lines))
 
 

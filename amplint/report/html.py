@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from amplint.finding import Finding, Note
 from amplint.report.diff import excerpt
 from amplint.report.frame import Look, frame, shown, window_at
+from amplint.report.places import alone, place
 from amplint.report.text import groups, label, summary
 from amplint.source import Source, SourceError, read_source
 
@@ -92,19 +93,21 @@ def _by_rule(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
 def _item(group: Sequence[Finding], sources: Mapping[str, Source], rows: _Rows) -> Item:
     finding = group[0]
     source = sources.get(finding.filename)
+    where = _LOOK.plain(f"{finding.filename}:{place(finding, sources)}")
     code: list[str] = []
     changes: list[str] = []
     if source is not None:
+        finding, source, elsewhere = alone(finding, source)
         code = frame(source, finding.start, finding.end, label(finding), _LOOK, "")
         if finding.fix is not None:
-            changes = excerpt(source, finding, finding.fix, _LOOK)
+            changes = excerpt(source, finding, finding.fix, _LOOK, elsewhere)
     return Item(
         finding,
-        _place(finding.filename, finding.start.row, finding.start.column),
+        where,
         label(finding),
         _LOOK.plain(finding.message),
         [Line(text, _kind_of_code(text)) for text in code],
-        [f"{other.start.row}:{other.start.column}" for other in group[1:]],
+        [str(place(other, sources)) for other in group[1:]],
         [rows.step(note) for note in finding.trace],
         [Line(text, _kind_of_change(text)) for text in changes],
     )
@@ -123,10 +126,6 @@ def _kind_of_change(text: str) -> str:
     return {"+": "added", "-": "removed"}[signed[1]] if signed else ""
 
 
-def _place(filename: str, row: int, column: int | None = None) -> str:
-    return _LOOK.plain(f"{filename}:{row}" + (f":{column}" if column is not None else ""))
-
-
 class _Rows:
     """Rows of code that traces name."""
 
@@ -136,16 +135,23 @@ class _Rows:
 
     def step(self, note: Note) -> Step:
         """A step with its row."""
-        return Step(_place(note.filename, note.start.row), _LOOK.plain(note.message), self._row(note))
+        source = self._source(note.filename)
+        row = note.start.row if source is None else source.place(note.start).line
+        where = _LOOK.plain(f"{note.filename}:{row}")
+        return Step(where, _LOOK.plain(note.message), _code(note, source))
 
-    def _row(self, note: Note) -> str:
-        if note.filename not in self._sources:
+    def _source(self, filename: str) -> Source | None:
+        if filename not in self._sources:
             try:
-                self._sources[note.filename] = read_source(self._cwd / note.filename, note.filename)
+                self._sources[filename] = read_source(self._cwd / filename, filename)
             except SourceError:
-                self._sources[note.filename] = None
-        source = self._sources[note.filename]
-        if source is None or not 1 <= note.start.row <= len(source.line_starts):
-            return ""
-        text = source.line_text(note.start.row)
-        return shown(text, window_at(text, note.start.column, _LOOK), _LOOK).strip()
+                self._sources[filename] = None
+        return self._sources[filename]
+
+
+def _code(note: Note, source: Source | None) -> str:
+    """The row that a step is about, "" where it cannot be read."""
+    if source is None or not 1 <= note.start.row <= len(source.line_starts):
+        return ""
+    text = source.line_text(note.start.row)
+    return shown(text, window_at(text, note.start.column, _LOOK), _LOOK).strip()

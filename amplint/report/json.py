@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from amplint.finding import Edit, Finding, Fix, Note, Position
-from amplint.source import Source
+from amplint.source import Place, Source
 
 if TYPE_CHECKING:
     from amplint.runner import RunResult
@@ -37,6 +37,7 @@ def _findings(result: RunResult, more: More | None) -> Iterator[dict[str, object
 
 def _finding(finding: Finding, sources: Mapping[str, Source]) -> dict[str, object]:
     fix = finding.fix
+    source = sources.get(finding.filename)
     return {
         "code": finding.code,
         "name": finding.name,
@@ -45,21 +46,18 @@ def _finding(finding: Finding, sources: Mapping[str, Source]) -> dict[str, objec
         "confidence": finding.confidence.value,
         "fingerprint": finding.fingerprint,
         "filename": finding.filename,
-        "cell": None,
-        "location": _location(finding.start),
-        "end_location": _location(finding.end),
+        **_located(source, finding.start, finding.end),
         "url": finding.url,
-        "trace": [_note(note) for note in finding.trace],
+        "trace": [_note(note, sources) for note in finding.trace],
         "fix": None if fix is None else _fix(fix, sources[finding.filename]),
         "no_fix_reason": finding.no_fix_reason,
     }
 
 
-def _note(note: Note) -> dict[str, object]:
+def _note(note: Note, sources: Mapping[str, Source]) -> dict[str, object]:
     return {
         "filename": note.filename,
-        "cell": None,
-        "location": _location(note.start),
+        **_located(sources.get(note.filename), note.start),
         "message": note.message,
     }
 
@@ -74,14 +72,27 @@ def _fix(fix: Fix, source: Source) -> dict[str, object]:
 
 
 def _edit(edit: Edit, source: Source) -> dict[str, object]:
+    start, end = source.position(edit.span.start), source.position(edit.span.end)
+    made = None if source.cells is None else source.cells.edit(start, end, edit.content)
     return {
         "filename": source.filename,
-        "cell": None,
-        "location": _location(source.position(edit.span.start)),
-        "end_location": _location(source.position(edit.span.end)),
-        "content": edit.content,
+        "cell": None if made is None else made.cell,
+        "location": _location(start if made is None else made.start),
+        "end_location": _location(end if made is None else made.end),
+        "content": edit.content if made is None else made.content,
     }
 
 
-def _location(position: Position) -> dict[str, int]:
+def _located(source: Source | None, start: Position, end: Position | None = None) -> dict[str, object]:
+    """The cell, for notebooks, and the places in it or in the file."""
+    places = [
+        each if source is None else source.place(each, start) for each in (start, end) if each is not None
+    ]
+    cell = None if isinstance(places[0], Position) else places[0].cell
+    keys = ("location", "end_location")
+    located = {key: _location(place) for key, place in zip(keys, places, strict=False)}
+    return {"cell": cell, **located}
+
+
+def _location(position: Position | Place) -> dict[str, int]:
     return {"row": position.row, "column": position.column}

@@ -6,13 +6,15 @@ have is constant, so that equal runs give equal reports.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from amplint.finding import Finding, InternalError
 from amplint.report.frame import Look
-from amplint.source import SourceError
+from amplint.report.places import note_place, place
+from amplint.source import Source, SourceError
 
 if TYPE_CHECKING:
     from amplint.runner import RunResult
@@ -26,7 +28,7 @@ def render(result: RunResult, version: str) -> str:
     """What is left to report, by file; ASCII only, a final newline. Without findings there is one test that passed."""
     suites: dict[str, list[ElementTree.Element]] = {}
     for finding in result.findings:
-        suites.setdefault(finding.filename, []).append(_failure(finding))
+        suites.setdefault(finding.filename, []).append(_failure(finding, result.sources))
     for problem in result.problems:
         suites.setdefault(problem.filename, []).append(_problem(problem))
     for error in result.internal_errors:
@@ -72,13 +74,13 @@ def _case(filename: str, name: str) -> ElementTree.Element:
     )
 
 
-def _failure(finding: Finding) -> ElementTree.Element:
+def _failure(finding: Finding, sources: Mapping[str, Source]) -> ElementTree.Element:
     """A failed test. Its name has the fingerprint, not the row, so that it is the same when lines move."""
     case = _case(finding.filename, f"{finding.code} {finding.name} {finding.fingerprint[:8]}".rstrip())
-    place = f"{finding.filename}:{finding.start.row}:{finding.start.column}"
-    lines = [f"{place}: {finding.severity.value}, {finding.confidence.value} confidence: {finding.message}"]
+    where = f"{finding.filename}:{place(finding, sources)}"
+    lines = [f"{where}: {finding.severity.value}, {finding.confidence.value} confidence: {finding.message}"]
     for number, note in enumerate(finding.trace, 1):
-        lines.append(f"  {number}. {note.filename}:{note.start.row}: {note.message}")
+        lines.append(f"  {number}. {note.filename}:{note_place(note, sources).line}: {note.message}")
     if finding.fix is not None:
         lines.append(
             f"  fix ({finding.fix.kind.value}, {finding.fix.applicability.value}): {finding.fix.message}"
@@ -87,7 +89,7 @@ def _failure(finding: Finding) -> ElementTree.Element:
         lines.append(f"  no fix: {finding.no_fix_reason}")
     if finding.url:
         lines.append(f"  {finding.url}")
-    message = f"{place}: {finding.message}"
+    message = f"{where}: {finding.message}"
     _outcome(case, "failure", finding.code, message, "\n".join(map(_LOOK.plain, lines)))
     return case
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from amplint.finding import Finding
+from amplint.finding import Finding, Position
 from amplint.report.frame import Look
+from amplint.report.places import file_rows, place
 from amplint.report.text import summary
+from amplint.source import NOTEBOOK, Source
 
 if TYPE_CHECKING:
     from amplint.runner import FixMode, RunResult
@@ -44,7 +47,7 @@ def render(result: RunResult, mode: FixMode, link: Link) -> str:
     room = LIMIT - _RESERVE - len(text)
     rows: list[str] = []
     for finding in result.findings:
-        row = _row(finding, link(finding))
+        row = _row(finding, result.sources, link)
         room -= len(row)
         if room < 0:
             break
@@ -62,7 +65,8 @@ def blob_link(base: str) -> Link:
         rows = f"L{finding.start.row}" + (
             f"-L{finding.end.row}" if finding.end.row > finding.start.row else ""
         )
-        return f"{base.rstrip('/')}/{path}#{rows}"
+        plain = "?plain=1" if path.endswith(NOTEBOOK) else ""  # else a notebook is shown without its rows
+        return f"{base.rstrip('/')}/{path}{plain}#{rows}"
 
     return link
 
@@ -76,9 +80,11 @@ def _by_rule(findings: Iterable[Finding]) -> Iterator[str]:
         yield f"| {_linked(f'{code} {name}', url)} | {severity} | {number} |\n"
 
 
-def _row(finding: Finding, address: str | None) -> str:
-    place = _linked(f"{finding.filename}:{finding.start.row}", address)
-    return f"| {place} | {_linked(finding.code, finding.url)} | {_cell(finding.message)} |\n"
+def _row(finding: Finding, sources: Mapping[str, Source], link: Link) -> str:
+    first, last = file_rows(finding, sources)
+    in_file = replace(finding, start=Position(first, 1), end=Position(last, 1))
+    where = _linked(f"{finding.filename}:{place(finding, sources).line}", link(in_file))
+    return f"| {where} | {_linked(finding.code, finding.url)} | {_cell(finding.message)} |\n"
 
 
 def _left_out(findings: list[Finding]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from amplint.finding import Applicability, Edit, Finding, Fix, InternalError, Position, Severity
+from amplint.report.places import beside_cell, place
 from amplint.source import Source, SourceError, read_source
 
 if TYPE_CHECKING:
@@ -165,7 +166,9 @@ class _Log:
         if finding.code in self._rules:
             result["ruleIndex"] = self._rules[finding.code]
         result["level"] = _LEVELS[finding.severity]
-        result["message"] = {"text": _text(finding.message)}
+        where = place(finding, self._result.sources)
+        beside = beside_cell(finding, self._result.sources)
+        result["message"] = {"text": _text(f"{finding.message}{beside}")}
         result["locations"] = [self._places.location(finding.filename, finding.start, finding.end)]
         if finding.fingerprint:
             result["partialFingerprints"] = {_FINGERPRINT: finding.fingerprint}
@@ -178,9 +181,11 @@ class _Log:
             result["codeFlows"] = [{"threadFlows": [flow]}]
             result["relatedLocations"] = [{"id": number} | step for number, step in enumerate(steps, 1)]
         fix = finding.fix
-        if fix is not None and fix.applicability is not Applicability.DISPLAY:
+        if fix is not None and where.cell is None and fix.applicability is not Applicability.DISPLAY:
             result["fixes"] = [self._fix(fix, finding.filename)]
         properties: dict[str, object] = {"confidence": finding.confidence.value}
+        if where.cell is not None:
+            properties |= {"cell": where.cell, "line": where.row, "column": where.column}
         if finding.no_fix_reason:
             properties["noFixReason"] = _text(finding.no_fix_reason)
         result["properties"] = properties
@@ -238,7 +243,14 @@ class _Places:
         }
 
     def region(self, filename: str, start: Position, end: Position | None = None) -> dict[str, int]:
-        """Rows and columns; the whole row where the text to count columns in is not at hand."""
+        """Rows and columns; the whole row where the text to count columns in is not at hand, and in notebooks."""
+        source = self._source(filename)
+        if source is not None and source.cells is not None:
+            end = start if end is None else end
+            first_row, last_row = source.file_rows(
+                start.row, end.row - (end.column == 1 and end.row > start.row)
+            )
+            return {"startLine": first_row, "endLine": last_row}
         first = self._column(filename, start)
         region = {"startLine": start.row}
         if first is not None:

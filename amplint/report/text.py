@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from amplint.finding import Applicability, Confidence, Finding, FixKind, InternalError, Severity
 from amplint.report.frame import Look, frame
-from amplint.source import Source, SourceError
+from amplint.report.places import alone, note_place, place
+from amplint.source import Place, Source, SourceError
 
 if TYPE_CHECKING:
     from amplint.runner import FileChange, FixMode, RunResult
@@ -120,16 +121,20 @@ def groups(findings: Iterable[Finding]) -> list[list[Finding]]:
 def _block(group: Sequence[Finding], sources: Mapping[str, Source], look: Look) -> list[str]:
     finding = group[0]
     color = COLORS[finding.severity]
-    place = f"{finding.filename}:{finding.start.row}:{finding.start.column}:"
+    where = f"{finding.filename}:{place(finding, sources)}:"
     rule = look.style(f"{finding.code} {finding.name}", color, "bold")
-    lines = [f"{look.style(look.plain(place), 'bold')} {rule}  {look.plain(finding.message)}"]
+    lines = [f"{look.style(look.plain(where), 'bold')} {rule}  {look.plain(finding.message)}"]
     source = sources.get(finding.filename)
+    others = 0
     if source is not None:
+        finding, source, others = alone(finding, source)
         lines += _indented(frame(source, finding.start, finding.end, label(finding), look, color))
-    lines += _others(group[1:], look)
+    lines += _others([place(other, sources) for other in group[1:]], look)
     for number, note in enumerate(finding.trace, 1):
-        lines.append(look.plain(f"  {number}. {note.filename}:{note.start.row}: {note.message}"))
-    return lines + _fix_lines(finding, source, look)
+        lines.append(
+            look.plain(f"  {number}. {note.filename}:{note_place(note, sources).line}: {note.message}")
+        )
+    return lines + _fix_lines(finding, source, others, look)
 
 
 def label(finding: Finding) -> str:
@@ -139,18 +144,18 @@ def label(finding: Finding) -> str:
     return f"{finding.severity.value}, {finding.confidence.value} confidence"
 
 
-def _others(findings: Sequence[Finding], look: Look) -> list[str]:
+def _others(found: Sequence[Place], look: Look) -> list[str]:
     """Where else in the file the same is found, rows of the same place once."""
-    if not findings:
+    if not found:
         return []
-    places = ", ".join(f"{finding.start.row}:{finding.start.column}" for finding in findings)
-    text = f"and at {len(findings)} more {'place' if len(findings) == 1 else 'places'}: {places}"
+    places = ", ".join(map(str, found))
+    text = f"and at {len(found)} more {'place' if len(found) == 1 else 'places'}: {places}"
     return [
         look.style(line, "dim") for line in wrap(text, 100, initial_indent="  ", subsequent_indent="    ")
     ]
 
 
-def _fix_lines(finding: Finding, source: Source | None, look: Look) -> list[str]:
+def _fix_lines(finding: Finding, source: Source | None, others: int, look: Look) -> list[str]:
     fix = finding.fix
     if fix is None:
         return [look.plain(f"  no fix: {finding.no_fix_reason}")] if finding.no_fix_reason else []
@@ -159,7 +164,7 @@ def _fix_lines(finding: Finding, source: Source | None, look: Look) -> list[str]
     if source is not None:
         from amplint.report.diff import excerpt  # `difflib` is dear, and most runs show no fix
 
-        lines += _indented(excerpt(source, finding, fix, look))
+        lines += _indented(excerpt(source, finding, fix, look, others))
     return lines
 
 

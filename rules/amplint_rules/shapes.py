@@ -26,19 +26,15 @@ LOW_PRECISION_WORDS = (
     "custom_fwd",
     "BFloat16Tensor",
 )
-#: Identifiers and short strings by which a file makes something low precision.
-_LOW = frozenset(
-    (
-        *("bfloat16", "float16", "HalfTensor", "BFloat16Tensor", "torch.cuda.HalfTensor"),
-        *("autocast", "custom_fwd", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
-    )
-)
-
 _REDUCTIONS = frozenset(
     (
         *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
         *("_reduce_scatter_base", "reduce_dtype"),
     )
+)
+#: Names that nobody gives to a tensor.
+_MODULES = re.compile(
+    r"self|(?:\w*_)?(?:model|models|module|net|network|encoder|decoder|vae|unet|pipe|pipeline)"
 )
 #: Functions and modules that CUDA's autocast casts and NPU's does not.
 _NPU_GAPS = frozenset(
@@ -47,15 +43,11 @@ _NPU_GAPS = frozenset(
         *("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "RMSNorm"),
     )
 )
-#: `x.half()`, `torch.half`, `from torch import half`, `getattr(torch, "half")`; not every name or key so called.
-_HALF = re.compile(r"""\.\s*half\b|import\b[^\n]*\bhalf\b|getattr[^\n]*["']half["']""")
 
 
 def low_precision(outline: Outline) -> bool:
     """Something that makes values low precision."""
-    return not outline.names.isdisjoint(_LOW) or (
-        "half" in outline.names and bool(_HALF.search(outline.text))
-    )
+    return bool(outline.made_low)
 
 
 def low_precision_softmax(outline: Outline) -> bool:
@@ -102,8 +94,8 @@ _DISTRIBUTIONS = ("distributions", "Categorical", "OneHotCategorical", "Bernoull
 
 
 def autocast_disabled(outline: Outline) -> bool:
-    """A region that may be disabled."""
-    return "enabled" in outline.names or not outline.names.isdisjoint(("autocast", "custom_fwd"))
+    """Something low precision, and a region that may be disabled."""
+    return low_precision(outline) and not outline.names.isdisjoint(("enabled", "autocast", "custom_fwd"))
 
 
 def low_precision_accumulation(outline: Outline) -> bool:
@@ -122,13 +114,12 @@ def low_precision_norm(outline: Outline) -> bool:
     )
 
 
-_NARROWS = frozenset(("half", "bfloat16", "float16", "fp16", "bf16", "HalfTensor", "BFloat16Tensor"))
 _WIDENS = frozenset(("float", "float32", "double", "float64", "fp32", "FloatTensor"))
 
 
 def round_trip_cast(outline: Outline) -> bool:
     """A cast to half and one to float32."""
-    return not outline.names.isdisjoint(_NARROWS) and not outline.names.isdisjoint(_WIDENS)
+    return low_precision(outline) and not outline.names.isdisjoint(_WIDENS)
 
 
 def clamp_rounds_away(outline: Outline) -> bool:
@@ -142,8 +133,13 @@ def clamp_rounds_away(outline: Outline) -> bool:
 
 
 def discarded_cast(outline: Outline) -> bool:
-    """A cast whose call is a statement of its own."""
-    return not outline.discarded_calls.isdisjoint(CASTS)
+    """A cast whose call is a statement of its own, on what is not called like a module."""
+    return any(cast in CASTS and not is_called_module(name) for cast, name in outline.discarded_calls)
+
+
+def is_called_module(name: str) -> bool:
+    """Whether something is called as only modules are: `self`, `model`, `text_encoder`."""
+    return bool(_MODULES.fullmatch(name))
 
 
 def with_and(outline: Outline) -> bool:
@@ -156,13 +152,24 @@ def clip_before_unscale(outline: Outline) -> bool:
     return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
 
 
+#: Words of the text of each file with an owner of a scaler.
+OWNERS = ("Accelerator", "Fabric", "deepspeed", "colossalai", "training_step")
+
+
 def has_owner(outline: Outline) -> bool:
-    """A framework's object that owns a scaler, what it prepares, and a backward."""
-    return "backward" in outline.names and any(
-        row["class"].rpartition(".")[2] in outline.names
-        and not outline.names.isdisjoint(row["prepare"].split(","))
-        for row in facts.table("scaler_owners")
-    )
+    """A framework's object that owns a scaler, and code that backpropagates or steps beside it."""
+    names = outline.names
+    for row in facts.table("scaler_owners"):
+        parts = row["class"].split(".")
+        if parts[-1] not in names or names.isdisjoint(("backward", "training_step")):
+            continue
+        if row["form"] == "object" and not names.isdisjoint(row["prepare"].split(",")):
+            return True
+        if row["form"] == "engine" and "step" in names and parts[0] in outline.text:
+            return True
+        if row["form"] == "base" and row["prepare"] in names:
+            return True
+    return False
 
 
 def scaler_step_bypass(outline: Outline) -> bool:
@@ -177,7 +184,9 @@ def protocol(outline: Outline) -> bool:
 
 def repeated_unscale(outline: Outline) -> bool:
     """The same, or a framework's clip of accumulated gradients."""
-    return protocol(outline) or (has_owner(outline) and not outline.names.isdisjoint(_CLIPS))
+    return protocol(outline) or (
+        has_owner(outline) and any(name.startswith("clip_grad") for name in outline.names)
+    )
 
 
 def amp_gated_on_cuda(outline: Outline) -> bool:

@@ -220,7 +220,7 @@ def test_no_files_are_a_warning(amplint, run) -> None:
     run.result = RunResult()
     result = amplint("check", "src")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "warning: no Python files found\n"
+    assert result.stderr == "warning: no Python files or notebooks found\n"
     assert amplint("check", "src", "-q").stderr == ""
 
 

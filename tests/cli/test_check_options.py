@@ -74,7 +74,7 @@ def test_listing_what_does_not_exist_is_2_and_lists_the_rest(amplint, run) -> No
 def test_listing_nothing_is_a_warning(amplint, run) -> None:
     result = amplint("check", "--show-files")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "warning: no Python files found\n"
+    assert result.stderr == "warning: no Python files or notebooks found\n"
     assert amplint("check", "--show-files", "-q").stderr == ""
 
 

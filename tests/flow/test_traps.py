@@ -1822,7 +1822,6 @@ def step(model, optimizer, batches, crit):
 UNSEEN = (
     "plain steps of several optimizers",
     "a norm of a method",
-    "the scaled loss goes to a scheduler",
     "gradients are set to None before the step",
 )
 _UNSEEN = pytest.mark.xfail(strict=True, reason="the analysis does not see this spelling of the mistake")

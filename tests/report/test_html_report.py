@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -12,7 +13,7 @@ import pytest
 
 from amplint.finding import Applicability, Fix, FixKind, InternalError, Note, Position, Severity
 from amplint.runner import FixMode, RunResult
-from amplint.source import SourceError, source_from_text
+from amplint.source import SourceError, source_from_bytes, source_from_text
 
 pytest.importorskip("jinja2")
 
@@ -199,3 +200,23 @@ def test_nothing_found_is_a_page_that_says_so() -> None:
 
 def test_the_page_is_the_same_each_time(finding) -> None:
     assert page(finding(SOURCE, "clip(x)")).text == page(finding(SOURCE, "clip(x)")).text
+
+
+def test_places_in_notebooks_are_those_of_the_cell(finding) -> None:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n"]},
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": ["scale()\n", "clip(x)"],
+        },
+    ]
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    source = source_from_bytes(notebook.encode(), "train.ipynb")
+    trace = (Note("train.ipynb", source.position(source.text.index("scale")), "scaled here"),)
+    shown = page(finding(source, "clip(x)", trace=trace), sources={source.filename: source})
+    assert "train.ipynb:cell 2:2:1" in shown.words["h3"][0]
+    assert shown.words["li"][-1] == "train.ipynb:cell 2:1: scaled herescale()"
+    assert "> 2 | clip(x)" in shown.words["pre"][0]

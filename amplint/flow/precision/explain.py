@@ -86,7 +86,11 @@ def said(value: Value) -> str:
 def _origin(model: ModuleModel, value: Value) -> str:
     if not isinstance(value, Tensor) or value.origin is None or not value.why:
         return ""
-    where = f", line {_row(model, value.origin)}" if is_own(value.origin) else ", in another file"
+    where = (
+        f", line {model.source.shown_row(_row(model, value.origin))}"
+        if is_own(value.origin)
+        else ", in another file"
+    )
     return value.why + where
 
 
@@ -94,6 +98,8 @@ def _around(model: ModuleModel, ambient: Ambient) -> str:
     if ambient.enabled is None:
         return "not known: whoever calls this may have entered a region"
     where = (
-        f" (line {_row(model, ambient.site)})" if ambient.site is not None and is_own(ambient.site) else ""
+        f" (line {model.source.shown_row(_row(model, ambient.site))})"
+        if ambient.site is not None and is_own(ambient.site)
+        else ""
     )
     return f"on, {' or '.join(sorted(ambient.dtypes))}{where}" if ambient.enabled else f"off{where}"

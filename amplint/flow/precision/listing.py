@@ -30,6 +30,18 @@ class Place:
     column: int
     #: What is written there, on one line.
     code: str
+    #: In a notebook, the cell that the row is one of.
+    cell: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """By what places of one file are sorted."""
+        return self.cell or 0, self.row, self.column
+
+    @property
+    def line(self) -> str:
+        """The row for its reader: `12`, or `cell 3:4`."""
+        return f"{self.row}" if self.cell is None else f"cell {self.cell}:{self.row}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +112,17 @@ def operators_in_regions(
         RegionListing(_place(on_npu, region), dtypes[region], tuple(sorted(rows, key=_order)))
         for region, rows in found.items()
     )
-    return tuple(sorted(listings, key=lambda each: (each.place.file != model.filename, each.place.row)))
+    return tuple(
+        sorted(
+            listings,
+            key=lambda each: (each.place.file != model.filename, each.place.order),
+        )
+    )
 
 
-def _order(operation: Operation) -> tuple[bool, bool, str, int, int]:
+def _order(operation: Operation) -> tuple[bool, bool, str, tuple[int, int, int]]:
     place = operation.place
-    return not operation.differs, not operation.by_itself, place.file, place.row, place.column
+    return not operation.differs, not operation.by_itself, place.file, place.order
 
 
 def _collected(precision: Precision) -> Mapping[_Key, _Seen]:
@@ -142,11 +159,12 @@ def _dtypes(value: Value) -> Dtypes:
 
 def _place(precision: Precision, site: int) -> Place:
     model, node = precision.files.place(site)
-    position = model.source.position(model.tree.span(node).start)
+    place = model.source.place(model.source.position(model.tree.span(node).start))
     code = " ".join(model.tree.code(node).split())
     return Place(
         model.filename,
-        position.row,
-        position.column,
+        place.row,
+        place.column,
         code if len(code) <= _LONGEST else f"{code[: _LONGEST - 3]}...",
+        place.cell,
     )

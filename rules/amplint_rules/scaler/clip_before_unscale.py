@@ -130,7 +130,7 @@ def _no_guard(ctx: Context, clip: ClipBeforeUnscale) -> str:
         return _GUARD
     tree = ctx.model.tree
     row = ctx.model.source.position(tree.span(tree.nodes[clip.repair.idle_call]).start).row
-    return _HELPER.format(row=row)
+    return _HELPER.format(row=ctx.model.source.shown_row(row))
 
 
 def _share_the_call(one: ClipBeforeUnscale, other: ClipBeforeUnscale) -> bool:
@@ -271,7 +271,7 @@ RULE = Rule(
     summary="gradients are clipped while they are still multiplied by the loss scale",
     severity=Severity.ERROR,
     check=check,
-    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator", "Fabric"),
+    words=(".scale", "caler", "unscale_", "manual_backward", *shapes.OWNERS),
     shape=shapes.clip_before_unscale,
     fixable="sometimes",
     module=__name__,

@@ -1,82 +1,48 @@
-"""What code does past a framework's object that owns a scaler which no code of the file touches.
-
-`facts/scaler_owners.tsv` says of each class which method scales the loss, which ones clip (and unscale first), what
-gives back optimizers whose `step` is the scaler's `step` and `update`, and in which precisions there is a scaler.
-"""
+"""What code does past a framework's object that owns a scaler: backwards, clips and steps that it does not see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import libcst as cst
 
-from amplint import facts
 from amplint.finding import Confidence
 from amplint.rule import Context, Report
+from amplint_rules.scaler import trainers
+from amplint_rules.scaler.owners import (
+    Owner,
+    Owners,
+    argument,
+    called_on,
+    in_one_mode,
+    is_plain_backward,
+    is_same,
+    last,
+    may_both_run,
+    methods,
+    owners,
+    scalings,
+    steps,
+)
 
 _TORCH_CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 _RAW_CLIPS = tuple(f"torch.nn.utils{part}.{name}" for part in ("", ".clip_grad") for name in _TORCH_CLIPS)
 _SCALER = ("scale", "step", "unscale_", "update")
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    """An object that owns a scaler: the call that makes it, and its row of the table."""
-
-    made: cst.Call
-    row: dict[str, str]
-
-    def methods(self, column: str) -> list[str]:
-        """The methods that a column names."""
-        return [name for name in self.row[column].split(",") if name]
-
-    @property
-    def confidence(self) -> Confidence:
-        """Medium, and low where it is certain to have no scaler."""
-        precision = _argument(self.made, self.row["precision"])
-        unscaled = self.row["plain"].split(",")
-        if precision is None:
-            return Confidence.LOW if "default" in unscaled else Confidence.MEDIUM
-        text = precision.evaluated_value if isinstance(precision, cst.SimpleString) else None
-        text = precision.value if isinstance(precision, cst.Integer) else text
-        return Confidence.LOW if text in unscaled else Confidence.MEDIUM
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether it is made with more than one micro-step per step, as far as the text tells."""
-        first, *others = self.methods("accumulates") or [""]
-        steps = _argument(self.made, first)
-        if steps is not None:
-            return not (isinstance(steps, cst.Integer) and steps.evaluated_value == 1)
-        return any(_argument(self.made, name) is not None for name in others)
-
-
-@dataclass(slots=True)
-class _Owners:
-    """The owners in a file, by how they are written."""
-
-    made: dict[str, _Owner] = field(default_factory=dict)
-    #: What they gave back for optimizers and models.
-    prepared: list[cst.BaseExpression] = field(default_factory=list)
-    #: Names of their scalers.
-    scalers: set[str] = field(default_factory=set)
-
-    def columns(self, column: str) -> set[str]:
-        """The methods of all of them that a column names."""
-        return {name for owner in self.made.values() for name in owner.methods(column)}
-
-
 def unguarded_clips(ctx: Context) -> Iterable[Report]:
-    """Clips by an owner that accumulates gradients, in a file that never asks whether it synchronises.
+    """Clips by an owner, or by an optimizer that it prepared, on micro-steps that do not step.
 
-    On a micro-step without a step the scaler is not updated, and the next clip raises.
+    There the scaler is not updated, and the next clip raises.
     """
-    found = _owners(ctx)
-    for call in _methods(ctx, found.columns("clips")):
-        name = _called_on(ctx, call)
+    found = owners(ctx)
+    for call in methods(ctx, (clip.rpartition(".")[2] for clip in found.columns("clips"))):
+        name = called_on(ctx, call)
         owner = found.made.get(name)
-        if owner is None or not owner.accumulates or owner.row["synced"] in ctx.model.tree.text:
+        if owner is None:
+            yield from _clips_without_step(ctx, call, found)
+            continue
+        if not owner.accumulates or owner.row["synced"] in ctx.model.tree.text:
             continue
         reason = f"put the clip under `if {name}.{owner.row['synced']}:`, with what uses its result"
         yield Report(
@@ -92,35 +58,67 @@ def unguarded_clips(ctx: Context) -> Iterable[Report]:
         )
 
 
-def bypasses(ctx: Context) -> Iterable[Report]:
-    """Plain backwards for a prepared optimizer, and calls of the owner's own scaler."""
-    found = _owners(ctx)
-    if not found.made:
-        return
-    name, owner = next(iter(found.made.items()))
-    for call in _methods(ctx, ("backward",)):
-        if call.args or _called_on(ctx, call) in found.made:
+def _clips_without_step(ctx: Context, call: cst.Call, found: Owners) -> Iterator[Report]:
+    """A clip by a prepared optimizer, beside an `if` in which alone that optimizer steps."""
+    tree = ctx.model.tree
+    for part, owner in found.prepared:
+        clips = owner.methods("clips")
+        if f"optimizer.{last(call)}" not in clips or owner.scales is not True or not is_same(ctx, call, part):
             continue
-        step = next(_steps(ctx, call, found), None)
-        if step is None:
+        if argument(owner.made, owner.methods("precision")[0]) is None:
+            continue  # a plugin scales, and its optimizer has clips of its own
+        own = [step for step, _ in steps(ctx, call, found) if called_on(ctx, step) == called_on(ctx, call)]
+        branch = next((a for a in tree.ancestors(own[0]) if isinstance(a, cst.If)), None) if own else None
+        if len(own) != 1 or branch is None or tree.parent(branch) is not tree.parent(tree.statement(call)):
+            continue
+        if branch.orelse is not None or tree.number(branch) < tree.number(call):
             continue
         yield Report(
             call,
-            f"this loss is not scaled, but {_called_on(ctx, step)}.step() is one of {name}: with fp16 it divides "
-            f"the gradients by the loss scale; {name}.{owner.row['backward']}(loss) scales",
+            f"{_written(call)} unscales the gradients on every micro-step, and {called_on(ctx, call)} steps only "
+            "on some: with fp16 the second one of a window raises",
+            confidence=owner.confidence,
+            trace=[(call, "unscaled and clipped on every micro-step"), (own[0], "stepped only on some")],
+            fix=lambda: "clip where the step is taken, with what uses its result",
+        )
+        return
+
+
+def bypasses(ctx: Context) -> Iterable[Report]:
+    """Plain backwards for what an owner steps, calls of its own scaler, and scalers beside it."""
+    found = owners(ctx)
+    yield from trainers.bypasses(ctx, found)
+    if not found.made:
+        return
+    for call in methods(ctx, ("backward",)):
+        if not is_plain_backward(ctx, call, found):
+            continue
+        step, owner = next(steps(ctx, call, found), (None, None))
+        if step is None or owner is None or not owner.may_scale:
+            continue
+        if _is_left_to_plain_torch(ctx, call, owner, found):
+            continue
+        name, stepped = owner.name, called_on(ctx, step)
+        whose = "" if stepped == name else f" is one of {name}: with fp16 it"
+        unscales = " divides the gradients by the loss scale" + ("" if whose else ", with fp16")
+        yield Report(
+            call,
+            f"this loss is not scaled, but {stepped}.step(){whose}{unscales}; "
+            f"{name}.{owner.row['backward']} scales",
             confidence=owner.confidence,
             trace=[
                 (owner.made, f"{name} owns the scaler"),
                 (call, "plain backward"),
                 (step, "and its step"),
             ],
-            fix=lambda name=name, method=owner.row["backward"]: f"call {name}.{method}(loss)",  # type: ignore[misc]
+            fix=lambda name=name, method=owner.row["backward"]: f"scale with {name}.{method}",  # type: ignore[misc]
         )
-    for call in _methods(ctx, _SCALER):
-        called = _called_on(ctx, call)
+    for call in methods(ctx, _SCALER):
+        called = called_on(ctx, call)
         own = [n for n, owner in found.made.items() for s in owner.methods("scaler") if called == f"{n}.{s}"]
         if called not in found.scalers and not own:
             continue
+        name, owner = (own[0], found.made[own[0]]) if own else next(iter(found.made.items()))
         yield Report(
             call,
             f"{called} belongs to {name}, which calls it itself: this {_written(call)} is one too many",
@@ -128,110 +126,93 @@ def bypasses(ctx: Context) -> Iterable[Report]:
             trace=[(owner.made, f"{name} owns the scaler")],
             fix=lambda name=name: f"leave the scaler to {name}",  # type: ignore[misc]
         )
+    yield from _other_scalers(ctx, found)
+
+
+def _is_left_to_plain_torch(ctx: Context, call: cst.Call, owner: Owner, found: Owners) -> bool:
+    """Whether a plain backward may be one of several, of which its owner scales what it steps with."""
+    scaled = [other for other, whose in scalings(ctx, call, found) if whose.name == owner.name]
+    if owner.form == "engine" or owner.confidence is Confidence.LOW:
+        return bool(scaled)  # of a model beside it, or scaled in a way of their own
+    return any(not may_both_run(ctx, call, other) for other in scaled)
+
+
+def _other_scalers(ctx: Context, found: Owners) -> Iterator[Report]:
+    """Steps of an engine with gradients that a scaler of torch's scaled, which nothing else in the file steps."""
+    for scale in methods(ctx, ("scale",)):
+        scaler = called_on(ctx, scale)
+        step, owner = next(
+            ((s, o) for s, o in steps(ctx, scale, found) if o.form == "engine" and o.name != scaler),
+            (None, None),
+        )
+        if step is None or owner is None or not trainers.scales_alone(ctx, scale):
+            continue
+        yield Report(
+            step,
+            f"{owner.name}.step() uses gradients that are still multiplied by the loss scale of {scaler}: "
+            f"{owner.name} scales and unscales by itself, and knows nothing of {scaler}",
+            confidence=Confidence.MEDIUM,
+            trace=[
+                (owner.made, f"{owner.name} owns a scaler, where there is one"),
+                (scale, f"scaled here by {scaler}"),
+                (step, "and stepped here without unscaling"),
+            ],
+            fix=lambda name=owner.name, method=owner.row["backward"]: f"scale with {name}.{method}",  # type: ignore[misc]
+        )
 
 
 def raw_clips(ctx: Context) -> Iterable[Report]:
     """torch's clipping of gradients that an owner has scaled."""
-    found = _owners(ctx)
-    names = ctx.model.names
-    if any(word in ctx.model.tree.text for word in found.columns("unscale")):
+    found = owners(ctx)
+    names, tree = ctx.model.names, ctx.model.tree
+    yield from trainers.raw_clips(ctx, found, _RAW_CLIPS)
+    if any(word in tree.text for word in found.columns("unscale")):
         return
-    for call in ctx.model.tree.of_type(cst.Call) if found.made else ():
+    for call in tree.of_type(cst.Call) if found.made else ():
         if not any(name in _RAW_CLIPS for name in names.resolve(call.func)):
             continue
-        around = [
-            other
-            for other in _methods(ctx, found.columns("backward"))
-            if _called_on(ctx, other) in found.made and names.scope_of(other) is names.scope_of(call)
-        ]
-        step = next(_steps(ctx, call, found), None)
-        if not around or step is None:
-            continue
-        name = _called_on(ctx, around[0])
-        owner = found.made[name]
-        clips = owner.methods("clips")
-        own = _last(call) if _last(call) in clips else clips[0]
-        yield Report(
-            call,
-            f"{_written(call)} of torch acts on gradients that {name}.{owner.row['backward']} has scaled (with "
-            f"fp16); {name}.{own} unscales first",
-            confidence=owner.confidence,
-            trace=[(around[0], "the loss is scaled here, and so are its gradients"), (call, "clipped here")],
-            fix=lambda name=name: f"clip with {name}'s own method",  # type: ignore[misc]
-        )
-
-
-def _owners(ctx: Context) -> _Owners:
-    """The owners of scalers in the file."""
-    known = ctx.memo.get("scaler owners")
-    if isinstance(known, _Owners):
-        return known
-    found = _Owners()
-    tree, names = ctx.model.tree, ctx.model.names
-    rows = [row for row in facts.table("scaler_owners") if row["class"].rpartition(".")[2] in tree.text]
-    for call in tree.of_type(cst.Call) if rows else ():
-        target = tree.parent(call)
-        named = names.resolve(call.func) if isinstance(target, cst.Assign) else ()
-        for row in rows:
-            if row["class"] in named and isinstance(target, cst.Assign):
-                found.made.update((tree.code(part.target), _Owner(call, row)) for part in target.targets)
-    for assign in tree.of_type(cst.Assign) if found.made else ():
-        value, targets = assign.value, [part.target for part in assign.targets]
-        if isinstance(value, cst.Call):
-            owner = found.made.get(_called_on(ctx, value))
-            if owner is None or _last(value) not in owner.methods("prepare"):
+        for scaled, owner in scalings(ctx, call, found):
+            whose = [step for step, other in steps(ctx, call, found) if other.name == owner.name]
+            if not whose or not owner.may_scale or _clips_others(ctx, call, owner, found):
                 continue
-            for target in targets:
-                parts = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]
-                found.prepared.extend(parts)
-        elif isinstance(value, cst.Attribute):
-            scalers = [f"{n}.{s}" for n, owner in found.made.items() for s in owner.methods("scaler")]
-            if tree.code(value) in scalers:
-                found.scalers.update(map(tree.code, targets))
-    ctx.memo["scaler owners"] = found
-    return found
+            if not in_one_mode(ctx, call, scaled):
+                continue
+            yield _raw_clip(ctx, call, scaled, whose[0], owner)
+            break
 
 
-def _methods(ctx: Context, wanted: Iterable[str]) -> Iterator[cst.Call]:
-    names = frozenset(wanted)
-    for call in ctx.model.tree.of_type(cst.Call) if names else ():
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in names:
-            yield call
+def _raw_clip(ctx: Context, call: cst.Call, scaled: cst.Call, step: cst.Call, owner: Owner) -> Report:
+    by = called_on(ctx, scaled)
+    clips = owner.methods("clips")
+    own = last(call) if last(call) in clips else next(iter(clips), "")
+    clipper = called_on(ctx, step) if own.startswith("optimizer.") else owner.name
+    advice = f"{clipper}.{own.removeprefix('optimizer.')} unscales first"
+    fix = f"clip with {clipper}'s own method"
+    if owner.row["clipping"]:
+        advice = f"{owner.row['clipping']} in the configuration of {clipper} clips after it has unscaled"
+        fix = f"let {clipper} clip: set {owner.row['clipping']} in its configuration"
+    return Report(
+        call,
+        f"{_written(call)} of torch acts on gradients that {by}.{last(scaled)} has scaled (with fp16); {advice}",
+        confidence=owner.confidence,
+        trace=[(scaled, "the loss is scaled here, and so are its gradients"), (call, "clipped here")],
+        fix=lambda: fix,
+    )
 
 
-def _steps(ctx: Context, near: cst.CSTNode, found: _Owners) -> Iterator[cst.Call]:
-    """Steps of prepared optimizers in the function of `near`."""
-    names = ctx.model.names
-    for call in _methods(ctx, ("step",)):
-        if "opt" not in _called_on(ctx, call).lower() or names.scope_of(call) is not names.scope_of(near):
-            continue
-        if any(_is_same(ctx, call, other) for other in found.prepared):
-            yield call
-
-
-def _is_same(ctx: Context, call: cst.Call, prepared: cst.BaseExpression) -> bool:
-    """Whether the method is called on what was prepared: the same name of the same scope, or an attribute."""
-    names, written = ctx.model.names, ctx.model.tree.code(prepared)
-    if _called_on(ctx, call) != written:
+def _clips_others(ctx: Context, call: cst.Call, owner: Owner, found: Owners) -> bool:
+    """Whether a clip beside an engine may be of a model that is stepped without it, or too late to matter."""
+    if owner.form != "engine":
         return False
-    if not isinstance(prepared, cst.Name):
-        return True
-    return names.scope_of(call).owner(written) is names.scope_of(prepared).owner(written)
-
-
-def _called_on(ctx: Context, call: cst.Call) -> str:
-    return ctx.model.tree.code(call.func.value) if isinstance(call.func, cst.Attribute) else ""
-
-
-def _last(call: cst.Call) -> str:
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return call.func.value if isinstance(call.func, cst.Name) else ""
+    names, tree = ctx.model.names, ctx.model.tree
+    backwards = [
+        other
+        for other in methods(ctx, ("backward",))
+        if names.scope_of(other) is names.scope_of(call) and is_plain_backward(ctx, other, found)
+    ]
+    first = tree.code(call.args[0].value) if call.args else ""
+    return bool(backwards) and not first.startswith(f"{owner.name}.")
 
 
 def _written(call: cst.Call) -> str:
-    return f"{_last(call)}()" if _last(call) == "update" else _last(call)
-
-
-def _argument(call: cst.Call, name: str) -> cst.BaseExpression | None:
-    return next((a.value for a in call.args if a.keyword is not None and a.keyword.value == name), None)
+    return f"{last(call)}()" if last(call) == "update" else last(call)

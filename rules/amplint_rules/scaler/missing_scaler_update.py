@@ -110,7 +110,7 @@ def _row(ctx: Context, violation: Violation) -> str:
     site = next(site for site, text in violation.trace if text.startswith(_NEVER))
     model, left = protocol.place(ctx, site)
     where = "" if model is ctx.model else f"{model.filename}, "
-    return f"{where}line {model.source.position(model.tree.span(left).start).row}"
+    return f"{where}line {model.source.shown_row(model.source.position(model.tree.span(left).start).row)}"
 
 
 def _method(ctx: Context, violation: Violation) -> str:

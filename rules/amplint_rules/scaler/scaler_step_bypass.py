@@ -14,7 +14,7 @@ from amplint_rules.scaler import frameworks, protocol
 
 
 def check(ctx: Context) -> Iterable[Report]:
-    """Report each step of an optimizer that a scaler should take, and what is done past an Accelerator."""
+    """Report each step of an optimizer that a scaler should take, and what is done past a framework's object."""
     yield from protocol.reports(ctx, "bypass", _message, _fix)
     yield from frameworks.bypasses(ctx)
 
@@ -69,7 +69,7 @@ RULE = Rule(
     summary="an optimizer steps itself with gradients that a GradScaler scaled",
     severity=Severity.ERROR,
     check=check,
-    words=(".scale", "caler", "unscale_", "manual_backward", "Accelerator", "Fabric"),
+    words=(".scale", "caler", "unscale_", "manual_backward", *shapes.OWNERS),
     shape=shapes.scaler_step_bypass,
     fixable="sometimes",
     module=__name__,

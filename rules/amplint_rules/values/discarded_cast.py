@@ -26,6 +26,8 @@ def check(ctx: Context) -> Iterable[Report]:
         method, owner = call.func.attr.value, call.func.value
         if method not in shapes.CASTS or not isinstance(owner, (cst.Name, cst.Attribute)):
             continue  # `torch.zeros(1).cuda()` starts CUDA
+        if shapes.is_called_module(owner.value if isinstance(owner, cst.Name) else owner.attr.value):
+            continue
         if (
             is_tensor(ctx.model, owner)
             and not _is_probe(ctx, statement)
