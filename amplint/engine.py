@@ -13,6 +13,7 @@ import libcst as cst
 
 from amplint import facts, gate
 from amplint.audit import Audit
+from amplint.cancel import checkpoint
 from amplint.config import Settings
 from amplint.discover import IgnorePatterns
 from amplint.finding import (
@@ -128,6 +129,7 @@ class _Check:
 
     def run(self) -> FileResult:
         for rule in sorted(self.rules, key=lambda rule: rule.about_run):
+            checkpoint()
             try:
                 for report in rule.check(self.context):
                     finding = self._finding(rule, report)

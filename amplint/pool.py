@@ -113,6 +113,23 @@ def run_batches(
         yield from carefully(batch)
 
 
+def one_worker(initializer: Callable[..., None], arguments: tuple[object, ...]) -> ProcessPoolExecutor:
+    """A process that keeps what it knows from one piece of work to the next; it starts with the first one.
+
+    What is submitted to it goes through `submit`.
+    """
+    with _starting():
+        return ProcessPoolExecutor(1, get_context("spawn"), _start, (initializer, arguments))
+
+
+def submit(
+    executor: ProcessPoolExecutor, work: Callable[..., ResultT], *arguments: object
+) -> Future[ResultT]:
+    """Submit a piece of work; raises `BrokenProcessPool` when the process has died."""
+    with _starting():
+        return executor.submit(work, *arguments)
+
+
 def _submit(
     executor: ProcessPoolExecutor, work: Callable[[list[ItemT]], list[ResultT]], batch: list[ItemT]
 ) -> Future[list[ResultT]]:

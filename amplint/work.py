@@ -35,6 +35,8 @@ class FixMode:
     unsafe: bool = False
     #: Write the files; otherwise the changes are only returned (for `--diff`).
     write: bool = False
+    #: Only fixes of the rules with these codes; of all where it is empty.
+    codes: frozenset[str] = frozenset()
 
     @property
     def any(self) -> bool:
@@ -45,6 +47,8 @@ class FixMode:
         """Whether this mode applies the fix of `finding`."""
         fix = finding.fix
         if fix is None or fix.applicability.value == "display":
+            return False
+        if self.codes and finding.code not in self.codes:
             return False
         wanted = self.ports if fix.kind.value == "port" else self.repairs
         return wanted and (self.unsafe or fix.applicability.value == "safe")
@@ -169,6 +173,7 @@ class Checker:
     def check(self, source: Source) -> Outcome:
         """Findings of one file as it is."""
         from amplint import engine
+        from amplint.flow.remembered import forget
         from amplint.syntax.syntax_error import SyntaxProblem
 
         asked = self._project.record()
@@ -177,6 +182,7 @@ class Checker:
             if isinstance(model, SyntaxProblem):
                 made = engine.syntax_finding(model, source, self._settings, self._rules)
             else:
+                forget(model)  # what was found of it before may have come of other files as they were
                 made = engine.check(model, self._settings, self._rules, self._project)
         except Exception as error:  # one file must not stop the others
             return Outcome(source, internal_errors=[_internal(source, error)])
@@ -187,6 +193,18 @@ class Checker:
             statistics=made.statistics,
             asked=asked,
         )
+
+    def is_broken(self, source: Source) -> bool:
+        """Whether a file that was checked cannot be parsed."""
+        from amplint.syntax.syntax_error import SyntaxProblem
+
+        return isinstance(self._models.get(source.data), SyntaxProblem)
+
+    def forget(self, *keep: Source) -> None:
+        """Drop the models of all files but these."""
+        wanted = {source.data for source in keep}
+        for data in [data for data in self._models if data not in wanted]:
+            del self._models[data]
 
     def explain_flow(self, source: Source, row: int) -> Explanation:
         """What the analyses believe at a row; `SourceError` if the file cannot be parsed."""

@@ -23,6 +23,7 @@ _COMMANDS = {
     "shim": "amplint.cli.shim:shim",
     "run": "amplint.cli.run:run",
     "clean": "amplint.cli.clean:clean",
+    "lsp": "amplint.cli.lsp:lsp",
     "new-rule": "amplint.cli.new_rule:new_rule",
 }
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amplint.finding import Position
+from amplint.finding import Position, Span
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.precision.explain import Line
 from amplint.flow.pruning import nodes
-from amplint.flow.scaler import prepare
+from amplint.flow.scaler import prepare, scaler_analysis
 from amplint.flow.state import FRAMEWORK, PLAIN, Phase, State, merge
 from amplint.flow.typestate import GaveUp
 from amplint.flow.verdicts import written
@@ -90,6 +90,41 @@ def explain(model: ModuleModel, row: int, elsewhere: Elsewhere | None = None) ->
     first = model.tree.nodes[min(sites)]
     shown = model.source.place(Position(later[0], 1)).line
     return Explanation(model.tree.code(first), later[0], shown, tuple(ways), tuple(gave_up))
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Where a scaler steps, and what its loss and gradients are, for those who annotate code."""
+
+    #: (the function, the call of `scaler.step`), the first call of each function that has one.
+    steps: tuple[tuple[str, Span], ...] = ()
+    #: What holds a scaled loss, or makes scaled gradients.
+    scaled: tuple[Span, ...] = ()
+    #: Functions that took too many steps to analyse.
+    gave_up: int = 0
+
+
+def steps(model: ModuleModel, elsewhere: Elsewhere | None = None) -> Steps:
+    """The places of the GradScaler protocol in a file."""
+    prepared = prepare(model, elsewhere)
+    if prepared is None:
+        return Steps()
+    found: dict[str, Span] = {}
+    scaled: set[Span] = set()
+    for name, program in prepared.whole.items():
+        if is_elsewhere(name):
+            continue
+        for node in nodes(program):
+            span = model.tree.span(model.tree.nodes[node.site])
+            if isinstance(node, p.Invoke) and node.method == "step" and name in prepared.pruner.stepping:
+                if node.receiver is not None and prepared.objects.is_scaler(node.receiver):
+                    found.setdefault(name, span)
+            elif (isinstance(node, p.Backward) and node.scalers) or (
+                isinstance(node, p.Assign) and isinstance(node.value, p.Scaled) and node.value.scalers
+            ):
+                scaled.add(span)
+    gave_up = scaler_analysis(model, elsewhere).gave_up
+    return Steps(tuple(found.items()), tuple(sorted(scaled)), gave_up)
 
 
 def _row(model: ModuleModel, site: int) -> int:

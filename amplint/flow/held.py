@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
@@ -14,6 +13,7 @@ from amplint.flow.bindings import Binding
 from amplint.flow.lift import last, names
 from amplint.flow.objects import Objects
 from amplint.flow.protocol import Alias, Flag, Made
+from amplint.flow.remembered import Remembered
 from amplint.model import ir
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _leaves(block: ir.Block) -> bool:
     return bool(block) and isinstance(block[-1], (ir.Return, ir.Raise, ir.Jump))
 
 
-_FOUND: WeakKeyDictionary[ModuleModel, Held] = WeakKeyDictionary()
+_FOUND: Remembered[ModuleModel, Held] = Remembered("held")
 
 
 def objects_of(model: ModuleModel) -> Held:

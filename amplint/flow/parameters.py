@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.dtypes import BF16, FP16, choices
 from amplint.flow.held import CHAINED, WRAPPERS, Held, Placed
 from amplint.flow.lift import last, names
+from amplint.flow.remembered import Remembered
 from amplint.flow.verdicts import written
 from amplint.model import ir
 
@@ -59,7 +59,7 @@ class _Change:
     part: bool = False
 
 
-_FOUND: WeakKeyDictionary[Held, tuple[Cast, ...]] = WeakKeyDictionary()
+_FOUND: Remembered[Held, tuple[Cast, ...]] = Remembered("parameters")
 
 
 def low_precision_parameters(held: Held) -> tuple[Cast, ...]:
@@ -411,6 +411,17 @@ def _is_aside(placed: Placed) -> bool:
 
 def _is_frozen(held: Held, family: tuple[c.Path, ...]) -> bool:
     """Whether `requires_grad = False` is set on a module of `family` or on a part of it."""
+    frozen = _FROZEN.get(held)
+    if frozen is None:
+        frozen = _FROZEN[held] = tuple(dict.fromkeys(_frozen(held)))
+    return any(_is_part(held, path, member) for path in frozen for member in family)
+
+
+_FROZEN: Remembered[Held, tuple[c.Path, ...]] = Remembered("frozen")
+
+
+def _frozen(held: Held) -> Iterator[c.Path]:
+    """What `requires_grad` is set on, and what is handed to something that freezes."""
     for function in held.functions.values():
         for stmt, loops in _nested(function.body, ()):
             if not isinstance(stmt, ir.Assign):
@@ -418,21 +429,19 @@ def _is_frozen(held: Held, family: tuple[c.Path, ...]) -> bool:
             for target in stmt.targets:
                 if isinstance(target, ir.Attr) and target.attr == "requires_grad":
                     path = held.lift.path(target.value)
-                    paths = [path] if path is not None else []
-                    paths.extend(
+                    if path is not None:
+                        yield path
+                    yield from (
                         p for loop in loops for e in walk.inside(loop) if (p := held.lift.path(e)) is not None
                     )
-                    if any(_is_part(held, p, member) for p in paths for member in family):
-                        return True
         for expr in walk.expressions(function.body):
             # handed to something that freezes
             if isinstance(expr, ir.Call) and "freeze" in last(expr.func).lower():
                 for arg in expr.args:
                     for inner in walk.inside(arg.value):
                         found = held.lift.path(inner)
-                        if found is not None and any(_is_part(held, found, m) for m in family):
-                            return True
-    return False
+                        if found is not None:
+                            yield found
 
 
 def _nested(block: ir.Block, loops: tuple[ir.Expr, ...]) -> Iterator[tuple[ir.Stmt, tuple[ir.Expr, ...]]]:

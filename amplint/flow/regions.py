@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from amplint import facts
 from amplint.flow import conditions as c
@@ -14,6 +13,7 @@ from amplint.flow import walk
 from amplint.flow.dtypes import BF16, DEFAULT, FP16, UNKNOWN, Choice, assigned, choices
 from amplint.flow.held import Held, is_inference, objects_of, stops_gradients
 from amplint.flow.lift import last, names
+from amplint.flow.remembered import Remembered
 from amplint.model import ir
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ def _withs(block: ir.Block, inference: bool) -> Iterator[tuple[ir.With, bool]]:
             yield from _withs(part, inner)
 
 
-_FOUND: WeakKeyDictionary[ModuleModel, Regions] = WeakKeyDictionary()
+_FOUND: Remembered[ModuleModel, Regions] = Remembered("regions")
 
 
 def regions_of(model: ModuleModel) -> Regions:

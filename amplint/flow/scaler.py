@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from amplint.finding import Confidence
 from amplint.flow import protocol as p
@@ -14,6 +13,7 @@ from amplint.flow import walk
 from amplint.flow.entries import Entries
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
+from amplint.flow.remembered import Remembered
 from amplint.flow.sightings import ClipRecord, Recording
 from amplint.flow.slicing import Slicer
 from amplint.flow.state import FRAMEWORK
@@ -84,7 +84,7 @@ class ScalerAnalysis:
         return tuple(violation for violation in self.violations if violation.kind == kind)
 
 
-_RESULTS: WeakKeyDictionary[ModuleModel, ScalerAnalysis] = WeakKeyDictionary()
+_RESULTS: Remembered[ModuleModel, ScalerAnalysis] = Remembered("scaler")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _SCALES = re.compile(r"\.[\s\\]*scale[\s\\]*\(|manual_backward|[sS]caler")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import stops_gradients
 from amplint.flow.lift import last, names
 from amplint.flow.regions import Region, Regions, is_context_manager, regions_of
+from amplint.flow.remembered import Remembered
 from amplint.model import ir
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ def _receiver(call: ir.Call, function: ir.Function) -> ir.Expr | None:
     return call.func.value if isinstance(call.func, ir.Attr) else None
 
 
-_FOUND: WeakKeyDictionary[ModuleModel, Spans] = WeakKeyDictionary()
+_FOUND: Remembered[ModuleModel, Spans] = Remembered("spans")
 
 
 def spans_of(model: ModuleModel) -> Spans:

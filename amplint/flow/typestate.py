@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import is_not
 
+from amplint.cancel import checkpoint
 from amplint.flow import conditions as c
 from amplint.flow import protocol as p
 from amplint.flow.automaton import Automaton, Frame
@@ -92,6 +93,7 @@ class Typestate(Automaton):
                 raise GaveUp
             if node.site in self.watched:
                 self.seen.setdefault(node.site, []).extend(flow.normal)
+            checkpoint()
             step = self._node(node, flow.normal, frame)
             changed = len(step.normal) != len(flow.normal) or any(map(is_not, step.normal, flow.normal))
             flow.normal = self._bounded(step.normal) if changed else step.normal

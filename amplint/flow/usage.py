@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from amplint.flow import conditions as c
 from amplint.flow import walk
 from amplint.flow.held import Held
 from amplint.flow.lift import SCALERS, names
 from amplint.flow.placement import Place, Scene, scenes
+from amplint.flow.remembered import Remembered
 from amplint.model import ir
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def is_test(filename: str) -> bool:
     return _TEST.search(filename.replace("\\", "/")) is not None
 
 
-_FOUND: WeakKeyDictionary[ModuleModel, Usage] = WeakKeyDictionary()
+_FOUND: Remembered[ModuleModel, Usage] = Remembered("usage")
 
 
 def usage_of(model: ModuleModel, held: Held) -> Usage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from amplint.cancel import checkpoint
 from amplint.model import ir
 
 
@@ -93,6 +94,7 @@ def statements(block: ir.Block) -> Iterator[ir.Stmt]:
 
 def expressions(block: ir.Block) -> Iterator[ir.Expr]:
     """Every expression of `block`, in the order of the text."""
+    checkpoint()
     for stmt in statements(block):
         for expr in own(stmt):
             yield from inside(expr)

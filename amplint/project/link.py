@@ -52,6 +52,8 @@ class Project:
         self._asked: dict[str, tuple[str, ...]] = {}
         #: Makes the model of a source, None where it cannot be parsed; set by whoever knows the settings.
         self.load: Callable[[Source], ModuleModel | None] | None = None
+        #: Sources that count instead of what is on disk, by name: what an editor has not saved yet.
+        self.unsaved: dict[str, Source] = {}
         self._models: OrderedDict[tuple[str, str], ModuleModel | None] = OrderedDict()
         self._reexports: dict[str, dict[str, tuple[str, str]]] = {}
 
@@ -66,6 +68,30 @@ class Project:
     def __getstate__(self) -> dict[str, object]:
         fresh = Project((), self._folder).__dict__
         return {**fresh, "_modules": tuple(self._index.values())}
+
+    def update(self, modules: Iterable[ModuleIndex], gone: Iterable[str] = ()) -> None:
+        """Take files in as they are now, and drop those that are gone; what was not asked of them stays known."""
+        for module in modules:
+            before = self._index.get(module.filename)
+            self._index[module.filename] = module
+            self._imports[module.filename] = module.imports
+            self._reexports.pop(module.filename, None)
+            if before is None or before.imports != module.imports:
+                self._resolver = None
+        for filename in gone:
+            if self._index.pop(filename, None) is not None:
+                del self._imports[filename]
+                self._reexports.pop(filename, None)
+                self._resolver = None
+
+    def index(self, filename: str) -> ModuleIndex | None:
+        """What is known of a file of the run."""
+        return self._index.get(filename)
+
+    def imports(self, filename: str) -> tuple[tuple[str, str], ...]:
+        """What a file of the run imports, see `ModuleIndex`; nothing for other files."""
+        module = self._index.get(filename)
+        return module.imports if module is not None else ()
 
     def record(self) -> dict[str, tuple[str, ...]]:
         """A dictionary in which every later question about one file is noted with its answer."""
@@ -102,8 +128,9 @@ class Project:
         wanted = self._ask("", f"={filename}")[0]
         if not wanted:
             return None
+        source = self.unsaved.get(filename)
         try:
-            source = read_source(Path(self._folder, filename), filename)
+            source = source or read_source(Path(self._folder, filename), filename)
         except SourceError:
             return None
         return source if _digest(source) == wanted else None
@@ -128,9 +155,13 @@ class Project:
         self._keep((_digest(source), source.filename), model)
 
     def _keep(self, key: tuple[str, str], model: ModuleModel | None) -> None:
+        from amplint.flow.remembered import forget
+
         self._models[key] = model
         if len(self._models) > _MOST_MODELS:
-            self._models.popitem(last=False)
+            _, oldest = self._models.popitem(last=False)
+            if oldest is not None:
+                forget(oldest)
 
     def definition(self, filename: str, name: str) -> tuple[str, str] | None:
         """The file and the name in it that the qualified `name` of `filename` denotes, where that is known.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 
 from amplint.finding import Position
 
@@ -37,6 +38,7 @@ def first_look(text: str) -> SyntaxProblem | None:
     return SyntaxProblem(_TOO_DEEP, Position(row, 1), final=True) if row else problem
 
 
+@lru_cache(maxsize=1)
 def parsed(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
     """What is wrong with a text according to the running Python, or its tree, however deep that is."""
     if text.startswith("\ufeff"):

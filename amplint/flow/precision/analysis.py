@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from amplint.flow import walk
 from amplint.flow.classes import Classes
@@ -17,6 +16,7 @@ from amplint.flow.precision.operators import CUDA, Ambient, Rules
 from amplint.flow.precision.relevance import Relevance
 from amplint.flow.precision.state import Object, State
 from amplint.flow.precision.values import Ref, Value
+from amplint.flow.remembered import Remembered
 from amplint.model import ir
 from amplint.model.units import is_elsewhere
 
@@ -41,7 +41,7 @@ class Precision:
         self.notes = notes
 
 
-_RESULTS: WeakKeyDictionary[ModuleModel, dict[Rules, Precision]] = WeakKeyDictionary()
+_RESULTS: Remembered[ModuleModel, dict[Rules, Precision]] = Remembered("precision_analysis")
 
 
 def precision_of(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amplint.finding import Span
 from amplint.flow.precision.analysis import Precision, precision_of
-from amplint.flow.precision.lattice import UNKNOWN, Dtypes
+from amplint.flow.precision.lattice import LOW, UNKNOWN, Dtypes
 from amplint.flow.precision.operators import CUDA, NPU, Ambient, operators
 from amplint.flow.precision.values import Tensor, Value, tensors_in
 from amplint.model.units import is_own
@@ -52,6 +53,43 @@ def line(model: ModuleModel, row: int, elsewhere: Elsewhere | None, torch: tuple
         if found.cuda or found.npu:
             typed.setdefault((code, found.cuda), found)
     return Line(tuple(typed.values()), _around(model, ambient) if ambient is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name (or attribute) somewhere in a file, with what is believed of it there."""
+
+    span: Span
+    typed: Typed
+    #: What autocast does there.
+    autocast: str
+    #: Autocast gave it a dtype of 16 bits there, on CUDA.
+    is_lowered: bool = False
+
+
+def named(
+    model: ModuleModel, elsewhere: Elsewhere | None, torch: tuple[int, int], within: Span, npu: bool = True
+) -> Iterator[Named]:
+    """What is believed of the names in a part of a file, in the order of the text; without `npu` of CUDA only."""
+    cuda = precision_of(model, elsewhere, CUDA, torch).notes
+    other = precision_of(model, elsewhere, NPU, torch).notes if npu else cuda
+    for site, (value, ambient) in sorted(cuda.names.items()):
+        if not is_own(site):
+            continue
+        node = model.tree.nodes[site]
+        span = model.tree.span(node)
+        if not (within.start <= span.end and span.start <= within.end):
+            continue
+        there = other.names.get(site, (value, ambient))[0]
+        typed = Typed(model.tree.code(node), said(value), said(there), _origin(model, value))
+        by_autocast = (
+            isinstance(value, Tensor)
+            and bool(ambient.enabled)
+            and bool(value.dtypes)
+            and value.dtypes <= ambient.dtypes & LOW
+            and not value.why  # no cast made it so
+        )
+        yield Named(span, typed, _around(model, ambient), by_autocast)
 
 
 def _on(

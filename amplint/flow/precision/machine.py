@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from amplint.cancel import checkpoint
 from amplint.flow import walk
 from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
@@ -429,6 +430,7 @@ class Machine:
 
     def _block(self, block: ir.Block) -> bool:
         """Run statements; False where execution does not come to the end."""
+        checkpoint()
         return all(self._statement(stmt) for stmt in block)
 
     def _statement(self, stmt: ir.Stmt) -> bool:

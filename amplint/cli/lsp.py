@@ -1,0 +1,19 @@
+"""`amplint lsp`: the language server."""
+
+from __future__ import annotations
+
+import click
+
+from amplint.cli import UserError
+
+
+@click.command()
+def lsp() -> None:
+    """Answer an editor over stdin and stdout (the language server protocol). Needs the extra `amplint[lsp]`."""
+    try:
+        from amplint.lsp.server import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("pygls", "lsprotocol"):
+            raise
+        raise UserError("the language server needs pygls: pip install 'amplint[lsp]'") from error
+    serve()

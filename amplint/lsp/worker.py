@@ -1,0 +1,442 @@
+"""What runs in the worker process: checks of documents, with everything kept that the next check can use.
+
+LibCST's parser holds the interpreter's lock, so nothing here may run in the server itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from amplint.cancel import Cancelled, stopping_when
+from amplint.finding import Finding, Span
+from amplint.lsp.messages import Annotation, Checked, CheckedFile, Replaced, Rewritten, Unsaved, Wanted
+from amplint.lsp.settings import Scope
+from amplint.source import Source, SourceError, source_from_text
+
+if TYPE_CHECKING:
+    from amplint.model.module import ModuleModel
+    from amplint.project.link import ModuleIndex, Project
+    from amplint.rule import Rule
+    from amplint.work import Extract
+
+ResultT = TypeVar("ResultT")
+
+#: Scopes that are kept at most; the one not used for longest goes.
+_MOST_SCOPES = 8
+#: Garbage is collected when nobody waits, or after so many pieces of work: models of files are large and hold circles.
+_MOST_UNTIDY = 40
+
+
+class Open:
+    """The documents of one scope that are open, and the project that they are part of."""
+
+    def __init__(self, scope: Scope) -> None:
+        from amplint.project.link import Project
+        from amplint.project.nearby import Nearby
+        from amplint.registry import select_rules
+        from amplint.work import Checker
+
+        self.scope = scope
+        self.rules: Sequence[Rule] = select_rules(scope.settings)
+        self.project = Project((), Path(scope.base).absolute().as_posix())
+        self.checker = Checker(scope.settings, self.rules, self.project)
+        #: For first looks, which make no fixes.
+        self._first_sight = Checker(replace(scope.settings, fixable=()), self.rules, self.project)
+        self._nearby = Nearby()
+        #: Name -> what its last check asked of the project, and what it was told.
+        self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
+        #: Name -> the last text that could be parsed, and what was found in it.
+        self._settled: dict[str, tuple[str, tuple[Finding, ...]]] = {}
+        #: Name -> the imports whose files were taken in last.
+        self._followed: dict[str, object] = {}
+
+    def check(self, document: Unsaved) -> Checked:
+        """Check one document."""
+        from amplint.syntax.pause import no_garbage_collection
+        from amplint.work import not_text
+
+        name = document.filename
+        try:
+            source = source_of(document)
+        except SourceError as error:
+            path = Path(document.path) if document.path is not None else None
+            return Checked(
+                tuple(not_text(error, path, self.scope.settings, self.rules).findings), broken=True
+            )
+        seen = self.take_in(document, source)
+        if not seen.admitted:
+            self._asked.pop(name, None)
+            self._settled[name] = (source.text, ())
+            self.checker.forget()
+            return Checked(stale=self._stale(name))
+        with no_garbage_collection():
+            outcome = self.checker.check(source)
+            broken = self.checker.is_broken(source)
+            self.checker.forget(source)
+        self._asked[name] = outcome.asked
+        if not broken:
+            self._settled[name] = (source.text, tuple(outcome.findings))
+        return Checked(
+            tuple(outcome.findings),
+            broken=broken,
+            internal_errors=tuple(error.message for error in outcome.internal_errors),
+            stale=self._stale(name),
+        )
+
+    def glance(self, document: Unsaved) -> Checked | None:
+        """A first look at what was edited in a document that was checked before; None where that says nothing."""
+        from amplint.engine import syntax_finding
+        from amplint.lsp import glance
+        from amplint.lsp.moves import Change
+        from amplint.syntax.pause import no_garbage_collection
+        from amplint.syntax.syntax_error import parsed
+
+        try:
+            source = source_of(document)
+        except SourceError:
+            return None
+        problem, tree = parsed(source.text)
+        if problem is not None:
+            found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
+            return Checked(tuple(found), broken=True, provisional=True)
+        before = self._settled.get(document.filename)
+        if before is None or tree is None:
+            return None
+        change = Change(before[0], source.text)
+        look = glance.reduced(source, tree, change)
+        if look is None:
+            return None
+        shown = source_of(replace(document, text=look.text))
+        with no_garbage_collection():
+            seen = self._first_sight.check(shown)
+        is_broken = self._first_sight.is_broken(shown)
+        self._first_sight.forget()
+        if is_broken or seen.internal_errors:
+            return None
+        findings = glance.merged(source, glance.Seen(look, tuple(seen.findings)), change, before[1])
+        return Checked(findings, provisional=True)
+
+    def take_in(self, document: Unsaved, source: Source) -> Extract:
+        """Let the project know of a document as it is now, and of the files that it imports."""
+        from amplint.project.link import ModuleIndex
+        from amplint.work import extract
+
+        seen = extract(source, self.rules)
+        self.project.unsaved[document.filename] = source
+        imports = seen.imports
+        if imports is None:  # cannot be parsed: what it last imported
+            imports = self.project.imports(document.filename)
+        self.project.update([ModuleIndex(document.filename, imports, seen.digest)])
+        if document.path is not None and seen.admitted:
+            self._follow(Path(document.path), imports)
+        return seen
+
+    def close(self, filename: str) -> tuple[str, ...]:
+        """The document is what is on disk again; names of open documents that this may matter to."""
+        self._asked.pop(filename, None)
+        self._settled.pop(filename, None)
+        self._followed.pop(filename, None)
+        self.project.unsaved.pop(filename, None)
+        return self.changed([filename])
+
+    def changed(self, filenames: Sequence[str]) -> tuple[str, ...]:
+        """Files that are not open changed on disk; names of open documents that this may matter to."""
+        names = [name for name in filenames if name not in self.project.unsaved]
+        found, gone = [], []
+        for name in names:
+            module = self.module(Path(self.scope.base, name), name)
+            if module is None:
+                gone.append(name)
+            else:
+                found.append(module)
+        self.project.update(found, gone)
+        return self._stale("")
+
+    def learn(self, modules: Sequence[ModuleIndex]) -> tuple[str, ...]:
+        """Take in what is known of files of the project; names of open documents that this may matter to."""
+        self.project.update([m for m in modules if m.filename not in self.project.unsaved])
+        return self._stale("")
+
+    def rewrite(self, document: Unsaved, wanted: Wanted) -> Rewritten:
+        """Make fixes, verified as those of a run are."""
+        from amplint.work import FixMode
+
+        source = source_of(document)
+        self.take_in(document, source)
+        mode = FixMode(wanted.ports, wanted.repairs, wanted.unsafe, codes=wanted.codes)
+        outcome = self.checker.run(source, mode)
+        problems = tuple(error.message for error in outcome.internal_errors)
+        edits = differences(source.text, outcome.source.text, len(document.text) - len(source.text))
+        return Rewritten(edits, len(outcome.fixed), problems)
+
+    def ignore(self, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
+        """Write a comment that silences a finding."""
+        from datetime import date
+
+        from amplint.ignores import objection, silence
+
+        problem = objection(reason, date.today())
+        if problem is not None:
+            return Rewritten(problems=(problem,))
+        source = source_of(document)
+        found = [f for f in self.check(document).findings if f.fingerprint == fingerprint]
+        made = silence(source, found, reason, date.today())
+        if not made.findings:
+            return Rewritten(problems=("no comment can silence this finding",))
+        return Rewritten(differences(source.text, made.source.text, len(document.text) - len(source.text)))
+
+    def model(self, document: Unsaved) -> ModuleModel | None:
+        """The model of a document; None where it cannot be parsed."""
+        from amplint.model.module import ModuleModel
+        from amplint.syntax.pause import no_garbage_collection
+
+        source = source_of(document)
+        if not self.take_in(document, source).admitted:
+            return None
+        with no_garbage_collection():
+            found = self.checker.model(source)
+        self.checker.forget(source)
+        return found if isinstance(found, ModuleModel) else None
+
+    def check_file(self, path: str) -> CheckedFile | None:
+        """Check a file on disk that is not open; None when it cannot be read."""
+        from amplint.discover import display_name
+        from amplint.source import read_source
+        from amplint.work import NO_FIX, digest, extract
+
+        name = display_name(path, Path(self.scope.base))
+        try:
+            source = read_source(Path(path), name)
+        except SourceError:
+            return None
+        if not extract(source, self.rules).admitted:
+            return CheckedFile(path, name, digest(source.data))
+        outcome = self.checker.run(source, NO_FIX)
+        identity = digest(repr((digest(source.data), sorted(outcome.asked.items()))).encode())
+        errors = tuple(error.message for error in outcome.internal_errors)
+        text = source.text if outcome.findings else ""
+        return CheckedFile(path, name, identity, text, tuple(outcome.findings), errors)
+
+    def _follow(self, path: Path, imports: Sequence[tuple[str, str]]) -> None:
+        """Take in the files that a document imports, as a run over a few files does."""
+        from amplint.discover import display_name
+
+        name = display_name(path, Path(self.scope.base))
+        if self._followed.get(name) == imports:
+            return
+        self._followed[name] = imports
+        known = {path: imports}
+        for layer in self._nearby.of(known):
+            for found in layer:
+                shown = display_name(found, Path(self.scope.base))
+                module = self.project.index(shown) or self.module(found, shown)
+                if module is not None:
+                    known[found] = module.imports
+                    self.project.update([module])
+
+    def module(self, path: Path, name: str) -> ModuleIndex | None:
+        """What other files may want to know of a file on disk; None when it cannot be read."""
+        from amplint.project.link import ModuleIndex
+        from amplint.work import extract_path
+
+        seen = extract_path(path, name, self.rules)
+        return ModuleIndex(name, seen.imports or (), seen.digest) if seen.digest else None
+
+    def _stale(self, changed: str) -> tuple[str, ...]:
+        """Open documents other than the one that changed which would be told something else today."""
+        return tuple(
+            name
+            for name, asked in self._asked.items()
+            if name != changed and not self.project.holds(name, asked)
+        )
+
+
+class State:
+    """All that a worker process knows."""
+
+    def __init__(self, cancelled: Any) -> None:
+        #: A number that processes share: the ticket of the work that nobody wants any more.
+        self.cancelled = cancelled
+        self._scopes: OrderedDict[Scope, Open] = OrderedDict()
+        #: Pieces of work since garbage was last collected.
+        self.untidy = 0
+
+    def scope(self, scope: Scope) -> Open:
+        """What is known of a scope."""
+        found = self._scopes.pop(scope, None) or Open(scope)
+        self._scopes[scope] = found
+        while len(self._scopes) > _MOST_SCOPES:
+            self._scopes.popitem(last=False)
+        return found
+
+
+_state: list[State] = []
+
+
+def start(cancelled: Any, niceness: int = 0) -> None:
+    """Begin a worker process. What anything in it prints must not get into the server's answers."""
+    if niceness and hasattr(os, "nice"):
+        os.nice(niceness)
+    os.dup2(sys.stderr.fileno(), 1)
+    sys.stdout = sys.stderr
+    _state[:] = [State(cancelled)]
+
+
+def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> ResultT | None:
+    """Do some work on the state of this process; None when it was cancelled."""
+    state = _state[0]
+    state.untidy += 1
+    if state.untidy > _MOST_UNTIDY:
+        tidy(state)
+    try:
+        with stopping_when(lambda: state.cancelled.value >= ticket):
+            return work(state, *arguments)
+    except Cancelled:
+        return None
+
+
+# -- pieces of work: the first argument is the state of the process ------------------------------------------------
+
+
+def tidy(state: State) -> None:
+    """Collect garbage; what a process loads once and for all is looked at no more."""
+    import gc
+
+    gc.collect()
+    if state.untidy and not gc.get_freeze_count():
+        gc.freeze()
+    state.untidy = 0
+
+
+def check(state: State, document: Unsaved) -> Checked:
+    """Check a document."""
+    return state.scope(document.scope).check(document)
+
+
+def glance(state: State, document: Unsaved) -> Checked | None:
+    """Have a first look at a document."""
+    return state.scope(document.scope).glance(document)
+
+
+def rewrite(state: State, document: Unsaved, wanted: Wanted) -> Rewritten:
+    """Fix a document."""
+    try:
+        return state.scope(document.scope).rewrite(document, wanted)
+    except SourceError as error:
+        return Rewritten(problems=(error.message,))
+
+
+def ignore(state: State, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
+    """Silence a finding by a comment."""
+    try:
+        return state.scope(document.scope).ignore(document, fingerprint, reason)
+    except SourceError as error:
+        return Rewritten(problems=(error.message,))
+
+
+def describe(state: State, document: Unsaved, offset: int) -> Annotation | None:
+    """What is believed of the name at an offset."""
+    from amplint.lsp import beliefs
+
+    return _about(state, document, lambda model, project: beliefs.describe(model, project, document, offset))
+
+
+def hints(state: State, document: Unsaved, within: Span) -> list[Annotation]:
+    """What is believed of the dtypes and scaled losses in a part of a document."""
+    from amplint.lsp import beliefs
+
+    found = _about(state, document, lambda model, project: beliefs.hints(model, project, document, within))
+    return found or []
+
+
+def lenses(state: State, document: Unsaved) -> list[Annotation]:
+    """What is to be said of the training steps of a document."""
+    from amplint.lsp import beliefs
+
+    findings = check(state, document).findings
+    found = _about(state, document, lambda model, project: beliefs.lenses(model, project, findings))
+    return found or []
+
+
+def _about(state: State, document: Unsaved, ask: Callable[[ModuleModel, Project], ResultT]) -> ResultT | None:
+    scope = state.scope(document.scope)
+    try:
+        model = scope.model(document)
+    except SourceError:
+        return None
+    return ask(model, scope.project) if model is not None else None
+
+
+def explain(state: State, document: Unsaved, row: int) -> str:
+    """What `amplint check --explain-flow` prints of a row."""
+    from amplint.lsp import beliefs
+
+    def ask(model: ModuleModel, project: Project) -> str:
+        return beliefs.explanation(model, project, document, row)
+
+    return _about(state, document, ask) or "the file cannot be parsed, or nothing in it concerns amplint"
+
+
+def files(state: State, scope: Scope) -> list[str]:
+    """The files of a scope: all below its base that its settings do not exclude."""
+    from amplint.discover import discover
+
+    return discover([Path(scope.base)], scope.settings, Path(scope.base)).names
+
+
+def index(state: State, scope: Scope, paths: Sequence[str]) -> list[ModuleIndex]:
+    """What other files may want to know of some files."""
+    from amplint.discover import display_name
+
+    known = state.scope(scope)
+    made = [known.module(Path(path), display_name(path, Path(scope.base))) for path in paths]
+    return [module for module in made if module is not None]
+
+
+def check_file(state: State, scope: Scope, path: str) -> CheckedFile | None:
+    """Check a file that is not open."""
+    return state.scope(scope).check_file(path)
+
+
+def close(state: State, scope: Scope, filename: str) -> tuple[str, ...]:
+    """A document was closed."""
+    return state.scope(scope).close(filename)
+
+
+def changed(state: State, scope: Scope, filenames: Sequence[str]) -> tuple[str, ...]:
+    """Files changed on disk."""
+    return state.scope(scope).changed(filenames)
+
+
+def learn(state: State, scope: Scope, modules: Sequence[ModuleIndex]) -> tuple[str, ...]:
+    """Files of the project are known."""
+    return state.scope(scope).learn(modules)
+
+
+def source_of(document: Unsaved) -> Source:
+    """A document as the analyses see it. SourceError when it is no text that Python reads."""
+    source = source_from_text(document.text, document.filename)
+    return replace(source, path=Path(document.path)) if document.path is not None else source
+
+
+def differences(before: str, after: str, shift: int = 0) -> tuple[Replaced, ...]:
+    """What turns one text into another, row by row; offsets are moved by `shift`."""
+    from difflib import SequenceMatcher
+
+    if before == after:
+        return ()
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    starts = [shift]
+    for line in old:
+        starts.append(starts[-1] + len(line))
+    return tuple(
+        Replaced(starts[i], starts[j], "".join(new[k:m]))
+        for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        if tag != "equal"
+    )
