@@ -13,7 +13,8 @@ def lsp() -> None:
     try:
         from amplint.lsp.server import serve
     except ModuleNotFoundError as error:
-        if error.name not in ("pygls", "lsprotocol"):
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
         raise UserError("the language server needs pygls: pip install 'amplint[lsp]'") from error
-    serve()
+    if not serve():
+        click.get_current_context().exit(1)

@@ -66,9 +66,7 @@ class Documents(Workspace):
 
 def encoding_of(encoding: t.PositionEncodingKind | str | None) -> str:
     """The name of the unit of columns; UTF-16 where nothing was agreed on."""
-    if isinstance(encoding, t.PositionEncodingKind):
-        return str(encoding.value)
-    return encoding or "utf-16"
+    return str(getattr(encoding, "value", encoding) or "utf-16")
 
 
 def path_of(uri: str) -> str | None:
@@ -83,4 +81,4 @@ def uri_of(path: str) -> str:
     """The URI of a path."""
     found = from_fs_path(os.path.abspath(path))
     assert found is not None
-    return found
+    return str(found)

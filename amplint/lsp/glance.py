@@ -24,9 +24,9 @@ WHOLE_FILE = frozenset(
 #: A function of more rows is left to the whole check.
 _LONGEST = 400
 #: As long as there are no more rows than these, functions that the edited one calls are looked at as well.
-_MOST_ROWS = 140
+_MOST_ROWS = 100
 #: As long as there are no more than these, functions that call the edited one are looked at as well.
-_ROOM_FOR_CALLERS = 100
+_ROOM_FOR_CALLERS = 70
 #: What stands for a fix that a first look does not make.
 _LATER = "not before the whole file has been checked"
 _USED = re.compile(r"\.?[^\W\d]\w*")

@@ -34,7 +34,8 @@ class Change:
     @property
     def rows(self) -> tuple[int, int]:
         """First and last row, from 1, of what changed, in the new text."""
-        return _row(self._new_rows, self.head), _row(self._new_rows, len(self.new) - self.tail)
+        last = max(self.head, len(self.new) - self.tail - 1)
+        return _row(self._new_rows, self.head), _row(self._new_rows, last)
 
     @cached_property
     def _old_rows(self) -> list[int]:

@@ -212,6 +212,14 @@ class PortPlan:
         return source.shown_row(source.position(self.ctx.model.tree.span(node).start).row)
 
 
+def used(ctx: Context) -> tuple[Use, ...]:
+    """The uses that a plan is about, found once; they are known before there is a plan for them."""
+    found = ctx.memo.get("port-uses")
+    if not isinstance(found, tuple):
+        found = ctx.memo["port-uses"] = tuple(uses(ctx.model))
+    return found
+
+
 def plan(ctx: Context) -> PortPlan:
     """The plan of one module, made once."""
     made = ctx.memo.get("port-plan")
@@ -223,7 +231,7 @@ def plan(ctx: Context) -> PortPlan:
 def _made(ctx: Context) -> PortPlan:
     rewriter = Rewriter(ctx)
     result = PortPlan(ctx)
-    for use in uses(ctx.model):
+    for use in used(ctx):
         planned = _Planned(use)
         try:
             made = rewriter.rewrite(use)

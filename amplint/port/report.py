@@ -10,7 +10,7 @@ import libcst as cst
 from amplint.finding import Fix, Severity
 from amplint.model.guards import transfer_to_npu
 from amplint.port.device import REGION_STAYS, disables
-from amplint.port.plan import PortPlan, plan
+from amplint.port.plan import plan, used
 from amplint.port.symbols import Use
 from amplint.rule import Context, Report
 
@@ -25,20 +25,19 @@ _EFFECT = {
 
 def reports(ctx: Context, code: str) -> Iterator[Report]:
     """One report for each unguarded import and use that `code` is about."""
-    planned = plan(ctx)
     patched = transfer_to_npu(ctx.model)
-    for use in planned.uses:
+    for use in used(ctx):
         if use.symbol.code == code:
             yield Report(
                 use.node,
                 _message(ctx, use, patched),
                 severity=Severity.INFO if patched else None,
-                fix=partial(_fix, planned, use),
+                fix=partial(_fix, ctx, use),
             )
 
 
-def _fix(planned: PortPlan, use: Use) -> Fix | str:
-    return planned.fix(use)
+def _fix(ctx: Context, use: Use) -> Fix | str:
+    return plan(ctx).fix(use)
 
 
 def _message(ctx: Context, use: Use, patched: bool) -> str:

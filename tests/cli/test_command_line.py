@@ -55,6 +55,7 @@ def test_help_lists_the_commands(amplint) -> None:
         "shim",
         "run",
         "clean",
+        "lsp",
         "new-rule",
     ]
 

@@ -1,0 +1,126 @@
+"""First looks: what they leave out, and that they see what a whole check sees in the function at hand."""
+
+from __future__ import annotations
+
+import ast
+import multiprocessing
+
+import pytest
+
+from amplint.config import Settings
+from amplint.lsp import glance, worker
+from amplint.lsp.messages import Unsaved
+from amplint.lsp.moves import Change
+from amplint.lsp.settings import Scope
+from amplint.source import source_from_text
+
+CODE = '''\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+
+scaler = GradScaler()
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def unused(self):
+        """Nobody calls this."""
+        with autocast():
+            return 1
+
+
+def clip(model):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+def train(model, optimizer, loader):
+    for x in loader:
+        with autocast():
+            loss = model(x).float().mean()
+        scaler.scale(loss).backward()
+        clip(model)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def other():
+    with autocast():
+        return Model()
+'''
+
+
+def look(before: str, after: str) -> glance.Glance | None:
+    return glance.reduced(source_from_text(after, "m.py"), ast.parse(after), Change(before, after))
+
+
+def test_what_the_edited_function_does_not_use_is_left_out_row_by_row():
+    after = CODE.replace("        clip(model)\n", "        clip(model)\n        print(loss)\n")
+    seen = look(CODE, after)
+    assert seen is not None
+    rows, whole = seen.text.split("\n"), after.split("\n")
+    assert len(rows) == len(whole)
+    assert "def clip(model):" in rows and "        print(loss)" in rows
+    assert not any("Nobody calls this" in row or "return Model()" in row for row in rows)
+    assert rows[whole.index("        print(loss)")] == "        print(loss)"
+    assert whole[seen.first - 1].startswith("def train") and whole[seen.last - 1].endswith("zero_grad()")
+
+
+def test_an_edit_outside_of_functions_or_in_two_of_them_is_left_to_the_whole_check():
+    assert look(CODE, CODE.replace("scaler = GradScaler()", "scaler = GradScaler(init_scale=2.0)")) is None
+    assert (
+        look(CODE, CODE.replace("(model, optimizer", "(net, optimizer").replace("return Model()", "pass"))
+        is None
+    )
+
+
+@pytest.fixture
+def state() -> worker.State:
+    return worker.State(multiprocessing.get_context("spawn").Value("Q", 0, lock=False))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        clip(model)\n", ""),
+        ("        clip(model)\n", "        scaler.unscale_(optimizer)\n        clip(model)\n"),
+        ("        scaler.update()\n", ""),
+        ("    with autocast():\n        return Model()", "    return Model()"),
+        ("return self.layer(x)", "return x.half().sum()"),
+        (
+            "        scaler.scale(loss)",
+            "        with autocast() and torch.no_grad():\n            pass\n        scaler.scale(loss)",
+        ),
+    ],
+)
+def test_a_first_look_finds_what_the_whole_check_finds(state, tmp_path, old, new):
+    scope = Scope(str(tmp_path), Settings())
+    before, after = (
+        Unsaved(scope, "m.py", str(tmp_path / "m.py"), text) for text in (CODE, CODE.replace(old, new))
+    )
+    assert after.text != CODE
+    worker.check(state, before)
+    first = worker.glance(state, after)
+    whole = worker.check(state, after)
+    assert first is not None and first.provisional and not whole.provisional
+    seen = look(CODE, after.text)
+    assert seen is not None
+    first_seen, whole_seen = (
+        [
+            (f.code, f.start, f.end, f.message)
+            for f in checked.findings
+            if seen.first <= f.start.row <= seen.last and f.code not in glance.WHOLE_FILE
+        ]
+        for checked in (first, whole)
+    )
+    assert first_seen == whole_seen
+
+
+def test_nothing_is_said_at_first_sight_of_a_document_that_was_not_checked(state, tmp_path):
+    assert worker.glance(state, Unsaved(Scope(str(tmp_path), Settings()), "m.py", None, CODE)) is None
