@@ -148,6 +148,8 @@ class Pruner:
     def _touches(self, node: p.Invoke) -> bool:
         if node.receiver is not None and self._objects.is_scaler(node.receiver):
             return False
+        if node.function is not None and node.function not in self._objects.placeholders:
+            return False  # it is followed, and kept for what is found in it
         paths = [path for argument in node.arguments for path in argument.handed]
         if node.receiver is not None and self._runs_code_elsewhere(node.receiver, node.method):
             paths.append(node.receiver)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,6 +73,11 @@ class Linked:
         """The module and the node that a site denotes."""
         unit = self._units[site // UNIT]
         return unit.model, unit.model.tree.nodes[site % UNIT]
+
+    @property
+    def others(self) -> Iterator[ModuleModel]:
+        """The other modules."""
+        return (unit.model for unit in self._units[1:])
 
     # -- lowering -------------------------------------------------------------------------------------------
 
