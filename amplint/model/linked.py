@@ -24,7 +24,7 @@ _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
 #: What a definition elsewhere must contain to be worth looking at, for the GradScaler protocol and for dtypes.
 PROTOCOL = re.compile(
-    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|\.backward\s*\(|zero_grad"
+    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|scaler\s*\(|\.backward\s*\(|zero_grad"
 )
 DTYPES = re.compile(
     r"\btorch\.|\bnn\.|\bF\.|\.(?:sum|mean|log|exp|pow|softmax|half|float|to|type_as|sigmoid)\s*\("

@@ -358,6 +358,29 @@ def attach(engine, model, optimizer, scaler, every):
     engine.add_event_handler("iteration", backward)
     engine.add_event_handler("accumulated", advance)
 """,
+    "steps that callbacks take": """
+class Trainer:
+    def __init__(self, model, optimizer, callbacks):
+        self.model, self.optimizer, self.callbacks = model, optimizer, callbacks
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def run_callbacks(self, event):
+        for callback in self.callbacks[event]:
+            callback(self)
+
+    def fit(self, batches, criterion, every):
+        for i, (x, y) in enumerate(batches):
+            self.run_callbacks("on_batch_start")
+            self.scaler.scale(criterion(self.model(x), y)).backward()
+            self.scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.model.parameters(), 1.0)
+            self.run_callbacks("on_step")
+
+    def on_step(self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+""",
     "hooks of a base class": """
 class Base:
     def run(self, loss):
@@ -1612,6 +1635,28 @@ def step(model, loader, optimizer, crit, k):
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
+""",
+    "unscaled on each micro-step, and callbacks run between": """
+class Trainer:
+    def __init__(self, model, optimizer, callbacks):
+        self.model, self.optimizer, self.callbacks = model, optimizer, callbacks
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def run_callbacks(self, event):
+        for callback in self.callbacks[event]:
+            callback(self)
+
+    def fit(self, batches, criterion, every):
+        for i, (x, y) in enumerate(batches):
+            self.run_callbacks("on_batch_start")
+            self.scaler.scale(criterion(self.model(x), y)).backward()
+            self.scaler.unscale_(self.optimizer)  # AMP205
+            clip_grad_norm_(self.model.parameters(), 1.0)
+            if (i + 1) % every == 0:
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+                self.optimizer.zero_grad()
+            self.run_callbacks("on_batch_end")
 """,
     "unscaled on each micro-step under another test": """
 def step(model, loader, optimizer, crit, k, mx):
