@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +24,7 @@ _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
 #: What a definition elsewhere must contain to be worth looking at, for the GradScaler protocol and for dtypes.
 PROTOCOL = re.compile(
-    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|\.backward\s*\(|zero_grad"
+    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|scaler\s*\(|\.backward\s*\(|zero_grad"
 )
 DTYPES = re.compile(
     r"\btorch\.|\bnn\.|\bF\.|\.(?:sum|mean|log|exp|pow|softmax|half|float|to|type_as|sigmoid)\s*\("
@@ -73,6 +73,11 @@ class Linked:
         """The module and the node that a site denotes."""
         unit = self._units[site // UNIT]
         return unit.model, unit.model.tree.nodes[site % UNIT]
+
+    @property
+    def others(self) -> Iterator[ModuleModel]:
+        """The other modules."""
+        return (unit.model for unit in self._units[1:])
 
     # -- lowering -------------------------------------------------------------------------------------------
 
