@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -29,6 +30,11 @@ class _Statistic:
     applied: Applied
     #: "variance", "mean of squares", "one pass".
     kind: str
+
+
+#: What only programs for text say.
+_OF_TEXT = re.compile(r"\b(?:bert|gpt|t5|llama)|tokenizer|squad|glue\b|language.?model", re.IGNORECASE)
+_BATCHNORM = re.compile(r"(?<!keep_)batch_?norm|\bbn\b|resnet|conv\d?d", re.IGNORECASE)
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -271,9 +277,15 @@ def _apex(ctx: Context) -> Iterator[Suspect]:
                 applied.site,
                 f"{why}: BatchNorm computes and averages in float16; keep it in float32",
                 ((applied.site, why),),
-                Confidence.MEDIUM,
+                Confidence.LOW if _has_no_batchnorm(ctx) else Confidence.MEDIUM,
                 applied.entry,
             )
+
+
+def _has_no_batchnorm(ctx: Context) -> bool:
+    """Whether the file trains a model of text by its words: these have LayerNorm, which the option is not about."""
+    text = ctx.model.source.text
+    return bool(_OF_TEXT.search(text)) and not _BATCHNORM.search(text)
 
 
 RULE = Rule(
