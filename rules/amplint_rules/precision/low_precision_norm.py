@@ -94,14 +94,14 @@ def _statistic(ctx: Context, made: Applied) -> _Statistic | None:
     if made.op in ("var", "var_mean") and made.args and _is_low(made.args[0]):
         return _Statistic(made, "variance")
     if made.op == "sub" and len(made.args) == 2:
-        first = next((a for a in evidence.before(ctx, made.args[0], *MOVES) if a.op == "mean"), None)
+        first = next((a for a in evidence.before(ctx, made.args[0], *MOVES) if _is_mean(ctx, a)), None)
         second = next(
             (a for a in evidence.before(ctx, made.args[1], *MOVES) if _squared(a) is not None), None
         )
         if first is not None and second is not None and _is_low(made.result):
             square = _squared(second)
             assert square is not None
-            of_mean = any(a.op == "mean" for a in evidence.before(ctx, square, *MOVES))
+            of_mean = any(_is_mean(ctx, a) for a in evidence.before(ctx, square, *MOVES))
             if of_mean and _square_below(ctx, first) is not None:
                 return _Statistic(made, "one pass")
         return None
@@ -120,8 +120,16 @@ def _statistic(ctx: Context, made: Applied) -> _Statistic | None:
     return None
 
 
+def _is_mean(ctx: Context, made: Applied) -> bool:
+    """A mean, or a sum that is divided by a number."""
+    if made.op == "div" and len(made.args) == 2 and not isinstance(made.args[1], Tensor):
+        return any(a.op == "sum" for a in evidence.before(ctx, made.args[0], *MOVES))
+    return made.op == "mean"
+
+
 def _square_below(ctx: Context, mean: Applied) -> Value | None:
-    for made in evidence.before(ctx, mean.args[0], *MOVES):
+    through = ("sum", *MOVES) if mean.op == "div" else MOVES
+    for made in evidence.before(ctx, mean.args[0], *through):
         base = _squared(made)
         if base is not None:
             return base
