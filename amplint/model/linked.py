@@ -13,7 +13,7 @@ import libcst as cst
 from amplint.model import ir
 from amplint.model.lower import Lowering
 from amplint.model.module import ModuleModel
-from amplint.model.units import UNIT
+from amplint.model.units import UNIT, is_elsewhere
 
 if TYPE_CHECKING:
     from amplint.source import Source
@@ -93,7 +93,14 @@ class Linked:
                 return self._linked(number, name)
 
             names = unit.model.names
-            lowering = Lowering(unit.model.tree, names, prefix=unit.prefix, offset=unit.offset, link=link)
+            lowering = Lowering(
+                unit.model.tree,
+                names,
+                prefix=unit.prefix,
+                offset=unit.offset,
+                link=link,
+                variable=self._variable,
+            )
             made_functions, made_classes = unit.model.lowered(lowering, unit.prefix)
             functions.update(made_functions)
             classes.update(made_classes)
@@ -121,6 +128,15 @@ class Linked:
             return name
         return (target.prefix or "__main__.") + found[1]
 
+    def _variable(self, name: str) -> ir.Name | None:
+        """The variable of one of the other units that a linked name is."""
+        if not is_elsewhere(name):
+            return None
+        scope, _, rest = name.partition(">.")
+        if not rest or "." in rest or self._units[int(scope[1:])].model.defines(rest):
+            return None
+        return ir.Name(rest, f"{scope}>", 0)
+
     def _unit_of(self, filename: str, qualname: str) -> _Unit | None:
         if filename in self._by_file:
             return self._by_file[filename]
@@ -143,8 +159,11 @@ class Linked:
 
 
 def definition_text(text: str, name: str) -> str:
-    """The rows of a definition at the outermost level of a module, "" where there is none of that name."""
-    start = re.search(rf"^(?:async[ \t]+def|def|class)[ \t]+{re.escape(name)}\b", text, re.MULTILINE)
+    """The rows of a definition or assignment at the outermost level of a module, "" where there is none."""
+    word = re.escape(name)
+    start = re.search(
+        rf"^(?:(?:async[ \t]+def|def|class)[ \t]+{word}\b|{word}[ \t]*[:=])", text, re.MULTILINE
+    )
     if start is None:
         return ""
     end = re.compile(r"^[^\s#)\]}]", re.MULTILINE).search(text, text.find("\n", start.end()) + 1)

@@ -225,6 +225,11 @@ class Project:
             elif isinstance(node, ast.ImportFrom):
                 origin = "." * node.level + (node.module or "")
                 found.update({a.asname or a.name: (origin, a.name) for a in node.names if a.name != "*"})
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                # another name for something is no variable
+                if isinstance(target, ast.Name) and not isinstance(node.value, (ast.Name, ast.Attribute)):
+                    found[target.id] = ("", "")
         self._reexports[filename] = found
         return found
 
