@@ -68,8 +68,8 @@ class RunResult:
     files: int = 0
     #: Their names.
     names: list[str] = field(default_factory=list)
-    #: How many findings are not among `findings` because the baseline has them.
-    in_baseline: int = 0
+    #: Findings that are not among `findings` because the baseline has them.
+    in_baseline: list[Finding] = field(default_factory=list)
     #: What of the fixed findings the baseline does not have; None without a baseline.
     fixed_beyond_baseline: list[Finding] | None = None
     #: What else the summary says, in lines.

@@ -180,6 +180,7 @@ class Checker:
     def check(self, source: Source) -> Outcome:
         """Findings of one file as it is."""
         from amplint import engine
+        from amplint.flow.remembered import forget
         from amplint.syntax.syntax_error import SyntaxProblem
 
         asked = self._project.record()
@@ -188,6 +189,7 @@ class Checker:
             if isinstance(model, SyntaxProblem):
                 made = engine.syntax_finding(model, source, self._settings, self._rules)
             else:
+                forget(model)  # what was found of it before may have come of other files as they were
                 made = engine.check(model, self._settings, self._rules, self._project)
         except Exception as error:  # one file must not stop the others
             return Outcome(source, internal_errors=[_internal(source, error)])

@@ -219,6 +219,7 @@ ARROWS: dict[str, set[str]] = {
 #: Package from outside the standard library -> the parts that may import it.
 OUTSIDE: dict[str, set[str]] = {
     "click": {"amplint.cli"},
+    "jinja2": {"amplint.report"},
     "libcst": {"amplint.engine", "amplint.model", "amplint.port", "amplint.syntax", "amplint_rules"},
     "lsprotocol": {"amplint.lsp"},
     "pathspec": {"amplint.discover"},
@@ -257,7 +258,7 @@ BEFORE_LIBCST = (
 )
 
 #: Packages that `import amplint.cli` leaves to the commands that need them.
-HEAVY = ("libcst", "pygls", "rich", "torch", "torch_npu")
+HEAVY = ("jinja2", "libcst", "pygls", "rich", "torch", "torch_npu")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from amplint.report import FOR_PROGRAMS, FORMATS
 
 if TYPE_CHECKING:
     from amplint.changes import Changes
+    from amplint.finding import Finding
     from amplint.report.confirmed import Seen
     from amplint.report.frame import Look
     from amplint.report.progress import Progress
@@ -323,12 +324,10 @@ def _settings(paths: Sequence[str], options: _Options, overrides: dict[str, Any]
         )
     except ConfigError as error:
         raise UserError(str(error)) from error
-    if settings.output_format not in FORMATS:
-        source = settings.source_of("output_format")
-        raise UserError(
-            f"{source}: output-format: {settings.output_format!r} cannot be written yet,"
-            f" only {', '.join(FORMATS)}"
-        )
+    if settings.output_format == "html":
+        from amplint.cli.ci_reports import check_html
+
+        check_html()
     warn_of_unknown_targets(settings)
     return settings
 
@@ -440,12 +439,17 @@ def _leave_out_unchanged(result: RunResult, changes: Changes, options: _Options)
 
     cwd = Path.cwd()
     found = result.findings
-    try:
-        result.findings = [
+
+    def touched(findings: list[Finding]) -> list[Finding]:
+        return [
             each
-            for each in found
+            for each in findings
             if changes.touches(each, result.sources.get(each.filename), cwd / each.filename)
         ]
+
+    try:
+        result.findings = touched(found)
+        result.in_baseline = touched(result.in_baseline)
     except GitError as error:
         raise UserError(f"--diff-base: {error}") from error
     if options.quiet:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplint import __version__
+from amplint.cli import UserError
 
 if TYPE_CHECKING:
     from amplint.config import Settings
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def report(output_format: str, result: RunResult, mode: FixMode, settings: Settings, look: Look) -> str:
-    """The report in one of the formats sarif, github, gitlab, junit and markdown."""
+    """The report in one of the formats sarif, github, gitlab, junit, markdown and html."""
     if output_format == "sarif":
         from amplint.report import sarif
 
@@ -35,9 +36,21 @@ def report(output_format: str, result: RunResult, mode: FixMode, settings: Setti
         from amplint.report import junit
 
         return junit.render(result, __version__)
+    if output_format == "html":
+        from amplint.report import html
+
+        return html.render(result, mode, Path.cwd())
     from amplint.report import markdown
 
     return markdown.render(result, mode, _link(os.environ))
+
+
+def check_html() -> None:
+    """UserError when the library that the HTML report is written with is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("jinja2") is None:
+        raise UserError("--output-format html needs jinja2: pip install 'amplint[html]'")
 
 
 def _driver(result: RunResult, settings: Settings) -> Driver:
@@ -46,7 +59,8 @@ def _driver(result: RunResult, settings: Settings) -> Driver:
     from amplint.report.sarif import Driver
 
     rules = {rule.code: rule for rule in select_rules(settings)}
-    for code in {finding.code for finding in result.findings} - rules.keys():
+    found = (*result.findings, *result.in_baseline)
+    for code in {finding.code for finding in found} - rules.keys():
         rule = find_rule(code)
         if rule is not None:
             rules[code] = rule

@@ -68,17 +68,17 @@ def with_baseline(result: RunResult, baseline: Baseline, settings: Settings, use
     from amplint.baseline import compare
 
     compared = compare(result, baseline, Path.cwd())
-    shown, hidden = compared.shown, len(compared.hidden)
+    shown, hidden = compared.shown, compared.hidden
     notes = []
     if use.write:
         notes = [_written(result, baseline, compared, settings, use)]
-        shown, hidden = [], hidden + len(shown)
+        shown, hidden = [], [*hidden, *shown]
     elif not use.only_read:
         notes = _kept_up(result, baseline, compared, settings, use)
     return replace(
         result,
         findings=shown,
-        in_baseline=hidden,
+        in_baseline=sorted(hidden, key=lambda finding: finding.sort_key),
         fixed_beyond_baseline=compared.fixed,
         notes=[*result.notes, *notes],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from amplint.flow import walk
 from amplint.flow.gradients import clipped_by_call, gradient_of, is_infinite
@@ -11,6 +11,8 @@ from amplint.flow.lift import last, names
 from amplint.model import ir
 
 Sites = frozenset[int]
+#: What a call of a function that returns a measurement measures: the owner (None: not known), in a tuple.
+Measured = Callable[[ir.Call], tuple[ir.Expr | None] | None]
 
 _MEASURES = frozenset(
     {
@@ -69,9 +71,8 @@ def asks_for_finite(test: ir.Expr) -> bool:
 class Measures:
     """The measurements of gradients in one function whose result is shown, kept or compared."""
 
-    def __init__(self, body: ir.Block, helpers: Mapping[str, ir.Expr | None]) -> None:
-        """`helpers`: qualified names of functions that return a measurement of what they are handed."""
-        self._helpers = helpers
+    def __init__(self, body: ir.Block, measured: Measured = lambda call: None) -> None:
+        self._measured = measured
         self._held: dict[tuple[str, str | None], Sites] = {}
         #: Variables that hold lists of gradients.
         self._gradients = set(_lists_of_gradients(body))
@@ -114,10 +115,11 @@ class Measures:
 
     def _owner(self, call: ir.Call) -> tuple[ir.Expr | None] | None:
         """(the parameters whose gradients are measured,) or None where the call measures none."""
-        called = names(call.func)
-        is_helper = any(name in self._helpers for name in called)
-        if is_helper or any(name in _TOTALS for name in called):
-            return (call.args[0].value if call.args and not call.args[0].star else None,)
+        measured = self._measured(call)
+        if measured is not None:
+            return measured
+        if any(name in _TOTALS for name in names(call.func)):
+            return (first_argument(call),)
         bounds = [arg.value for arg in call.args[1:2] if arg.keyword in (None, "max_norm")]
         if (
             bounds
@@ -177,6 +179,11 @@ class Measures:
                     yield from self._sites(stmt.value)
             for inner in walk.blocks(stmt):
                 yield from self._sinks(inner, is_checked or checks)
+
+
+def first_argument(call: ir.Call) -> ir.Expr | None:
+    """What a call hands over first."""
+    return call.args[0].value if call.args and not call.args[0].star else None
 
 
 def says_it_shows(call: ir.Call) -> bool:

@@ -56,6 +56,14 @@ class Pruner:
         self._scaled_losses = any(
             isinstance(value, p.Scaled) for program in programs.values() for value in _values(program)
         )
+        #: Loop variable -> the elements that it runs over.
+        self._elements: dict[c.Path, set[c.Path]] = {}
+        for program in programs.values():
+            for node in nodes(program):
+                if isinstance(node, p.Assign) and isinstance(node.value, p.Alias):
+                    term = node.value.term
+                    if isinstance(term, c.Ref) and term.path[-1] == "[]":
+                        self._elements.setdefault(node.path, set()).add(term.path)
 
     def result(self) -> dict[str, p.Program]:
         """The programs with what matters only."""
@@ -143,11 +151,14 @@ class Pruner:
             return False
         if node.method in ("unscale_", "zero_grad") or self._objects.is_scaler(node.receiver):
             return True
-        return node.method == "step" and looks_like_optimizer(self._objects, node.receiver)
+        paths = (node.receiver, *self._elements.get(node.receiver, ()))
+        return node.method == "step" and any(looks_like_optimizer(self._objects, path) for path in paths)
 
     def _touches(self, node: p.Invoke) -> bool:
         if node.receiver is not None and self._objects.is_scaler(node.receiver):
             return False
+        if node.function is not None and node.function not in self._objects.placeholders:
+            return False  # it is followed, and kept for what is found in it
         paths = [path for argument in node.arguments for path in argument.handed]
         if node.receiver is not None and self._runs_code_elsewhere(node.receiver, node.method):
             paths.append(node.receiver)

@@ -11,11 +11,14 @@ OwnerT = TypeVar("OwnerT")
 ResultT = TypeVar("ResultT")
 
 
+_PREFIX = "_remembered_"
+
+
 class Remembered(Generic[OwnerT, ResultT]):
     """One kind of result; each owner keeps its own."""
 
     def __init__(self, name: str) -> None:
-        self._name = f"_remembered_{name}"
+        self._name = _PREFIX + name
 
     def get(self, owner: OwnerT) -> ResultT | None:
         """The result of an owner, None before it was set."""
@@ -32,3 +35,9 @@ class Remembered(Generic[OwnerT, ResultT]):
 
     def _of(self, owner: OwnerT) -> dict[str, Any]:
         return owner.__dict__
+
+
+def forget(owner: object) -> None:
+    """Drop what was computed for an owner: it may depend on other files, which may have changed."""
+    for name in [name for name in owner.__dict__ if name.startswith(_PREFIX)]:
+        del owner.__dict__[name]

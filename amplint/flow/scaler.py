@@ -21,7 +21,7 @@ from amplint.flow.surroundings import Surroundings
 from amplint.flow.typestate import GaveUp, Typestate
 from amplint.flow.verdicts import Verdicts, Violation, written
 from amplint.model import ir
-from amplint.model.units import is_elsewhere, is_own
+from amplint.model.units import UNIT, is_elsewhere, is_own
 
 if TYPE_CHECKING:
     from amplint.model.linked import Elsewhere, Linked
@@ -148,7 +148,23 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
     prepared = prepare(model, elsewhere)
     if prepared is None:
         return ScalerAnalysis()
-    linked, objects, pruner = prepared.linked, prepared.objects, prepared.pruner
+    linked = prepared.linked
+    clips, violations, gave_up = _judged(prepared)
+    away = [site for site, *rest in _places(clips, violations) if not any(map(is_own, (site, *rest)))]
+    if away:  # what shows in the other files without this one is theirs to report
+        told = _told(linked, away, elsewhere)
+        clips = [c for c in clips if c.site not in away or (c.entry and ("clip", c.site) not in told)]
+        violations = [
+            v for v in violations if v.site not in away or (v.entry and (v.kind, v.site) not in told)
+        ]
+    measured = _beside(clips, prepared.programs)
+    violations = [v for v in violations if not (v.kind == "touch" and v.site in measured)]
+    return ScalerAnalysis(tuple(clips), tuple(violations), gave_up, linked)
+
+
+def _judged(prepared: Prepared) -> tuple[list[ClipBeforeUnscale], list[Violation], int]:
+    """Every mistake that shows, wherever it is, and how many functions took too many steps."""
+    objects, pruner = prepared.objects, prepared.pruner
     whole, programs = prepared.whole, prepared.programs
     recordings = _recorded(prepared.typestate, prepared.roots)
     gave_up = len(prepared.roots) - len(recordings)
@@ -169,23 +185,32 @@ def analyse(model: ModuleModel, elsewhere: Elsewhere | None = None) -> ScalerAna
             verdict = replace(verdict, repair=replace(verdict.repair, idle_call=None))
         found.extend([verdict] if verdict is not None else [])
     verdicts = Verdicts(objects, whole, Surroundings(objects, whole))
-    violations = list(verdicts.of(recordings))
-    away = [site for site, *rest in _places(found, violations) if not any(map(is_own, (site, *rest)))]
-    if away:  # what shows in the other files without this one is theirs to report
-        acting = pruner.scaling | pruner.stepping
-        others = [name for name in objects.functions if name in acting and is_elsewhere(name)]
-        theirs = _recorded(prepared.typestate, others)
-        told = {(violation.kind, violation.site) for violation in verdicts.of(theirs)}
-        clipped = {
-            site for recording in theirs.values() for site, clip in recording.clips.items() if _is_bad(clip)
-        }
-        found = [clip for clip in found if clip.site not in away or (clip.entry and clip.site not in clipped)]
-        violations = [
-            v for v in violations if v.site not in away or (v.entry and (v.kind, v.site) not in told)
-        ]
-    measured = _beside(found, programs)
-    violations = [v for v in violations if not (v.kind == "touch" and v.site in measured)]
-    return ScalerAnalysis(tuple(found), tuple(violations), gave_up, linked)
+    return found, list(verdicts.of(recordings)), gave_up
+
+
+def _told(linked: Linked, sites: Iterable[int], elsewhere: Elsewhere | None) -> set[tuple[str, int]]:
+    """The mistakes at these sites of other files that show where each of those files is looked at by itself.
+
+    What only this file knows, such as the class of an object that it hands to a function, is left out of it.
+    """
+    wanted = {_address(linked, site): site for site in sites}
+    found: set[tuple[str, int]] = set()
+    for other in linked.others:
+        prepared = prepare(other, elsewhere)
+        if prepared is None:
+            continue
+        clips, violations, _ = _judged(prepared)
+        shown = [("clip", clip.site) for clip in clips] + [(v.kind, v.site) for v in violations]
+        for kind, site in shown:
+            here = wanted.get(_address(prepared.linked, site))
+            if here is not None:
+                found.add((kind, here))
+    return found
+
+
+def _address(linked: Linked, site: int) -> tuple[str, int]:
+    """The file of a site, and the site as that file itself numbers it."""
+    return linked.place(site)[0].filename, site % UNIT
 
 
 def _places(clips: Iterable[ClipBeforeUnscale], violations: Iterable[Violation]) -> Iterator[tuple[int, ...]]:

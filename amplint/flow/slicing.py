@@ -16,12 +16,15 @@ from amplint.flow.measures import (
     asks_for_finite,
     changed_by_assignment,
     changed_by_call,
+    first_argument,
     says_it_shows,
     shown,
 )
 from amplint.flow.objects import Objects, backward_losses
 from amplint.model import ir
 
+#: What a function does to gradients, or knows of their scale, that does more than read them.
+_ACTS = frozenset({"backward", "unscale_", "step", "zero_grad", "get_scale", "_scale"})
 _WINDOW = re.compile(r"accum|sync_grad|micro|is_last|boundary|need_update|do_update", re.IGNORECASE)
 #: Loops over displays of at most this many elements are unrolled.
 _UNROLLED = 6
@@ -35,7 +38,7 @@ class Slicer:
         self._lift = objects.lift
         self._derived = Derived(())
         self._owner: str | None = None
-        self._measures = Measures((), {})
+        self._measures = Measures(())
         self._leaks = Leaks((), objects)
         #: Tests for finite numbers around the statement at hand.
         self._checks = 0
@@ -44,19 +47,28 @@ class Slicer:
         self._helpers = self._find_helpers()
 
     def _find_helpers(self) -> dict[str, ir.Expr | None]:
-        """Functions of this file that return a measurement of the gradients of what they are handed."""
+        """Functions of this file that return a measurement of gradients; methods with whose, where that is known."""
         found: dict[str, ir.Expr | None] = {}
         for name, function in self._objects.functions.items():
-            if name and _reads_gradients(function) and Measures(function.body, {}).returned:
-                found[self._objects.classes.full_name(name)] = None
+            if name and _only_reads_gradients(function):
+                measures = Measures(function.body)
+                if measures.returned:
+                    found[name] = _iterated(function, measures.owners.values())
         return found
+
+    def _measured(self, call: ir.Call) -> tuple[ir.Expr | None] | None:
+        """Whose gradients a call of such a function measures: what it is handed, or what the object holds."""
+        called = self._objects.callee(call, self._owner) if self._helpers else None
+        if called is None or called not in self._helpers:
+            return None
+        return (self._helpers[called] if self._objects.has_receiver(called) else first_argument(call),)
 
     def program(self, function: ir.Function) -> p.Program:
         """The program of one function, before what does not matter is dropped."""
         self._derived = Derived(function.body)
-        self._measures = Measures(function.body, self._helpers)
-        self._leaks = Leaks(function.body, self._objects)
         self._owner = function.owner
+        self._measures = Measures(function.body, self._measured)
+        self._leaks = Leaks(function.body, self._objects)
         self._checks = self._windows = 0
         body = function.body
         if body and isinstance(body[-1], ir.Return):  # leaving at the end is no way of its own
@@ -416,5 +428,21 @@ def _is_plain(call: ir.Call) -> bool:
     return all(arg.keyword is not None and not arg.star for arg in call.args)
 
 
-def _reads_gradients(function: ir.Function) -> bool:
-    return any(isinstance(e, ir.Attr) and e.attr == "grad" for e in walk.expressions(function.body))
+def _only_reads_gradients(function: ir.Function) -> bool:
+    attributes = {e.attr for e in walk.expressions(function.body) if isinstance(e, ir.Attr)}
+    return "grad" in attributes and attributes.isdisjoint(_ACTS)
+
+
+def _iterated(function: ir.Function, elements: Iterable[ir.Expr | None]) -> ir.Expr | None:
+    """What a function loops over to get these elements, where it is one thing."""
+    wanted = {element.id for element in elements if isinstance(element, ir.Name)}
+    loops = [(s.target, s.iterable) for s in walk.statements(function.body) if isinstance(s, ir.For)]
+    for expr in walk.expressions(function.body):
+        if isinstance(expr, ir.Comprehension):
+            loops.extend((target, iterable) for target, iterable, _ in expr.parts)
+    found = [
+        iterable
+        for target, iterable in loops
+        if any(isinstance(part, ir.Name) and part.id in wanted for part in walk.inside(target))
+    ]
+    return found[0] if len(found) == 1 else None

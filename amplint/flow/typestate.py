@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_not
 
 from amplint.cancel import checkpoint
@@ -14,7 +14,7 @@ from amplint.flow.automaton import Automaton, Frame
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import runs_hooks
 from amplint.flow.sightings import Recording
-from amplint.flow.state import FRAMEWORK, State, Values, descaled, merge, rarest, without
+from amplint.flow.state import FRAMEWORK, Phase, State, Values, descaled, merge, rarest, without
 from amplint.model.units import is_elsewhere
 
 #: States of one point of a program; past this assumptions are dropped.
@@ -56,6 +56,10 @@ class Typestate(Automaton):
         #: Sites at which states are to be kept, and those of the last run.
         self.watched: frozenset[int] = frozenset()
         self.seen: dict[int, list[State]] = {}
+        #: Scalers that the last run of the root let hooks take out of sight between `unscale_` and `update`.
+        self._hooked: set[c.Path] = set()
+        #: Scalers that the root updates itself, as an earlier run of it has shown.
+        self._updating: frozenset[c.Path] = frozenset()
 
     def run(self, root: str) -> Recording:
         """Run one function with all scalers idle at its entry.
@@ -64,11 +68,13 @@ class Typestate(Automaton):
             GaveUp: when it needs too many steps.
         """
         known: dict[c.Path, dict[c.Path, None]] = {}
+        self._updating = frozenset()
         for _ in range(2):
             self._restart(known)
             self._steps = 0
             self.seen = {}
             self._uses = {}
+            self._hooked = set()
             self._dropped = set()
             self._forgetful = False
             function = self._objects.functions[root]
@@ -76,9 +82,11 @@ class Typestate(Automaton):
             flow = self._run(self._programs[root], [self._pool.state()], Frame((root,), klass))
             for state in (*flow.normal, *flow.exits.get("return", ())):
                 self._end(state)
-            if self._record.optimizers == known or self._guessed_right():
+            settled = self._record.optimizers == known or self._guessed_right()
+            if settled and self._hooked.isdisjoint(self._record.updated):
                 break
             known = self._record.optimizers
+            self._updating = frozenset(self._record.updated)
         return self._record
 
     # -- programs -------------------------------------------------------------------------------------------
@@ -388,7 +396,20 @@ class Typestate(Automaton):
                 return True
             return hooked and (len(scaler) > 1 or bool(holders) or self._objects.is_shared(scaler))
 
-        return self._escaped(state, touched)
+        return self._left_to_hooks(state, touched) if hooked else self._escaped(state, touched)
+
+    def _left_to_hooks(self, state: State, touched: Callable[[c.Path], bool]) -> State:
+        """The state after hooks; where the root updates a scaler itself, they are not taken to do so as well."""
+        after = self._escaped(state, touched)
+        for scaler, phase in state.scalers.items():
+            open_calls = tuple(call for call in phase.calls if call.method == "unscale_")
+            if not open_calls or not touched(scaler):
+                continue
+            if scaler in self._updating:
+                after = after.with_phase(scaler, replace(after.scalers[scaler], calls=open_calls))
+            else:
+                self._hooked.add(scaler)
+        return after
 
     def _is_foreign_method(self, node: p.Invoke, frame: Frame) -> bool:
         """Whether `self.method()` runs code of a base class that this file does not show."""
@@ -403,7 +424,12 @@ class Typestate(Automaton):
     @staticmethod
     def _escaped(state: State, touched: Callable[[c.Path], bool]) -> State:
         scalers = {
-            scaler: descaled(phase) if phase.kind != "unknown" and touched(scaler) else phase
+            scaler: descaled(phase) if _may_change(phase) and touched(scaler) else phase
             for scaler, phase in state.scalers.items()
         }
         return state.with_phases(scalers)
+
+
+def _may_change(phase: Phase) -> bool:
+    """Whether code out of sight may do anything with a scaler that is not given up already."""
+    return phase.kind != "unknown" or bool(phase.calls)

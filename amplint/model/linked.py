@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +13,7 @@ import libcst as cst
 from amplint.model import ir
 from amplint.model.lower import Lowering
 from amplint.model.module import ModuleModel
-from amplint.model.units import UNIT
+from amplint.model.units import UNIT, is_elsewhere
 
 if TYPE_CHECKING:
     from amplint.source import Source
@@ -24,7 +24,7 @@ _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
 #: What a definition elsewhere must contain to be worth looking at, for the GradScaler protocol and for dtypes.
 PROTOCOL = re.compile(
-    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|\.backward\s*\(|zero_grad"
+    r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|scaler\s*\(|\.backward\s*\(|zero_grad"
 )
 DTYPES = re.compile(
     r"\btorch\.|\bnn\.|\bF\.|\.(?:sum|mean|log|exp|pow|softmax|half|float|to|type_as|sigmoid)\s*\("
@@ -74,6 +74,11 @@ class Linked:
         unit = self._units[site // UNIT]
         return unit.model, unit.model.tree.nodes[site % UNIT]
 
+    @property
+    def others(self) -> Iterator[ModuleModel]:
+        """The other modules."""
+        return (unit.model for unit in self._units[1:])
+
     # -- lowering -------------------------------------------------------------------------------------------
 
     def _lower(self) -> None:
@@ -88,7 +93,14 @@ class Linked:
                 return self._linked(number, name)
 
             names = unit.model.names
-            lowering = Lowering(unit.model.tree, names, prefix=unit.prefix, offset=unit.offset, link=link)
+            lowering = Lowering(
+                unit.model.tree,
+                names,
+                prefix=unit.prefix,
+                offset=unit.offset,
+                link=link,
+                variable=self._variable,
+            )
             made_functions, made_classes = unit.model.lowered(lowering, unit.prefix)
             functions.update(made_functions)
             classes.update(made_classes)
@@ -116,6 +128,15 @@ class Linked:
             return name
         return (target.prefix or "__main__.") + found[1]
 
+    def _variable(self, name: str) -> ir.Name | None:
+        """The variable of one of the other units that a linked name is."""
+        if not is_elsewhere(name):
+            return None
+        scope, _, rest = name.partition(">.")
+        if not rest or "." in rest or self._units[int(scope[1:])].model.defines(rest):
+            return None
+        return ir.Name(rest, f"{scope}>", 0)
+
     def _unit_of(self, filename: str, qualname: str) -> _Unit | None:
         if filename in self._by_file:
             return self._by_file[filename]
@@ -138,8 +159,11 @@ class Linked:
 
 
 def definition_text(text: str, name: str) -> str:
-    """The rows of a definition at the outermost level of a module, "" where there is none of that name."""
-    start = re.search(rf"^(?:async[ \t]+def|def|class)[ \t]+{re.escape(name)}\b", text, re.MULTILINE)
+    """The rows of a definition or assignment at the outermost level of a module, "" where there is none."""
+    word = re.escape(name)
+    start = re.search(
+        rf"^(?:(?:async[ \t]+def|def|class)[ \t]+{word}\b|{word}[ \t]*[:=])", text, re.MULTILINE
+    )
     if start is None:
         return ""
     end = re.compile(r"^[^\s#)\]}]", re.MULTILINE).search(text, text.find("\n", start.end()) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -53,13 +54,18 @@ class Lowering:
         prefix: str = "",
         offset: int = 0,
         link: Callable[[str], str] | None = None,
+        variable: Callable[[str], ir.Name | None] | None = None,
     ) -> None:
-        """`prefix` goes before all qualnames, `offset` is added to sites, `link` changes qualified names."""
+        """`prefix` goes before all qualnames, `offset` is added to sites, `link` changes qualified names.
+
+        `variable` gives for such a name what it is where another module assigns it, at the site 0.
+        """
         self._tree = tree
         self._names = names
         self._prefix = prefix
         self._offset = offset
         self._link = link
+        self._variable = variable
 
     # -- functions -------------------------------------------------------------------------------------------
 
@@ -218,6 +224,9 @@ class Lowering:
             return self._name(node, site)
         if isinstance(node, cst.Attribute):
             names = self._qualified(node)
+            elsewhere = self._elsewhere(names, site)
+            if elsewhere is not None:
+                return elsewhere
             return ir.Attr(self._expr(node.value), node.attr.value, site, names)
         if isinstance(node, cst.Call):
             args = tuple(
@@ -284,7 +293,15 @@ class Lowering:
             return ir.Const(_CONSTANTS[node.value], site)
         owner = self._names.scope_of(node).owner(node.value)
         scope = self._qualname(owner.qualname) if owner else None
-        return ir.Name(node.value, scope, site, self._qualified(node))
+        names = self._qualified(node)
+        return self._elsewhere(names, site) or ir.Name(node.value, scope, site, names)
+
+    def _elsewhere(self, names: tuple[str, ...], site: int) -> ir.Name | None:
+        """The variable of another module that is meant, if one is."""
+        if self._variable is None or len(names) != 1:
+            return None
+        found = self._variable(names[0])
+        return replace(found, site=site) if found is not None else None
 
     def _qualified(self, node: cst.BaseExpression) -> tuple[str, ...]:
         found = self._names.resolve(node)

@@ -46,6 +46,10 @@ class ModuleModel:
             if isinstance(scope.node, (cst.FunctionDef, cst.ClassDef))
         }
 
+    def defines(self, qualname: str) -> bool:
+        """Whether there is a function or class of that qualname."""
+        return qualname in self._definitions
+
     @cached_property
     def function_names(self) -> tuple[str, ...]:
         """Qualnames of all functions and methods in the order of the text, the module's own code ("") first."""

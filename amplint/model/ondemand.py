@@ -154,4 +154,5 @@ class OnDemand:
 def _may_matter(text: str, name: str) -> bool:
     """Whether a definition computes with tensors, or is so short that what it calls may."""
     definition = definition_text(text, name)
-    return bool(_MATTERS.search(definition)) or (definition.count("\n") < _SHORT and "torch" in text)
+    is_short = "\n" in definition and definition.count("\n") < _SHORT
+    return bool(_MATTERS.search(definition)) or (is_short and "torch" in text)

@@ -155,9 +155,13 @@ class Project:
         self._keep((_digest(source), source.filename), model)
 
     def _keep(self, key: tuple[str, str], model: ModuleModel | None) -> None:
+        from amplint.flow.remembered import forget
+
         self._models[key] = model
         if len(self._models) > _MOST_MODELS:
-            self._models.popitem(last=False)
+            _, oldest = self._models.popitem(last=False)
+            if oldest is not None:
+                forget(oldest)
 
     def definition(self, filename: str, name: str) -> tuple[str, str] | None:
         """The file and the name in it that the qualified `name` of `filename` denotes, where that is known.
@@ -221,6 +225,11 @@ class Project:
             elif isinstance(node, ast.ImportFrom):
                 origin = "." * node.level + (node.module or "")
                 found.update({a.asname or a.name: (origin, a.name) for a in node.names if a.name != "*"})
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                # another name for something is no variable
+                if isinstance(target, ast.Name) and not isinstance(node.value, (ast.Name, ast.Attribute)):
+                    found[target.id] = ("", "")
         self._reexports[filename] = found
         return found
 

@@ -29,6 +29,9 @@ _ROOT = "%SRCROOT%"
 #: Under which name the fingerprint of a finding stands; another way to compute it gets another number.
 _FINGERPRINT = "amplintFinding/v1"
 
+#: Why a finding that the baseline has is not to be shown.
+_KNOWN = "In the baseline of the project."
+
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 #: GitHub's names for a severity.
 _PROBLEMS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "recommendation"}
@@ -68,7 +71,7 @@ class _Log:
 
     def log(self) -> dict[str, object]:
         """The whole log."""
-        results = [self._finding(finding) for finding in self._result.findings]
+        results = self._results()
         invocation = self._invocation()
         run = {
             "tool": {"driver": self._tool()},
@@ -142,6 +145,21 @@ class _Log:
         return {"level": "error", "message": {"text": _text(problem.message)}, "locations": [location]}
 
     # -- findings ----------------------------------------------------------------------------------------------
+
+    def _results(self) -> list[dict[str, object]]:
+        """What is left to report; beside a baseline also what that has, marked as known and not to be shown."""
+        result = self._result
+        if result.fixed_beyond_baseline is None:
+            return [self._finding(finding) for finding in result.findings]
+        new: dict[str, object] = {"baselineState": "new", "suppressions": []}
+        known: dict[str, object] = {
+            "baselineState": "unchanged",
+            "suppressions": [{"kind": "external", "status": "accepted", "justification": _KNOWN}],
+        }
+        marked = [(finding, new) for finding in result.findings]
+        marked += [(finding, known) for finding in result.in_baseline]
+        marked.sort(key=lambda pair: pair[0].sort_key)
+        return [self._finding(finding) | marks for finding, marks in marked]
 
     def _finding(self, finding: Finding) -> dict[str, object]:
         result: dict[str, object] = {"ruleId": finding.code}

@@ -27,7 +27,7 @@ _GROUPED = frozenset(f"AMP10{digit}" for digit in range(1, 8))
 
 def render(result: RunResult, look: Look) -> str:
     """Everything that is left to report, an empty line after each finding."""
-    blocks = (_block(group, result.sources, look) for group in _groups(result.findings))
+    blocks = (_block(group, result.sources, look) for group in groups(result.findings))
     return "".join("\n".join(block) + "\n\n" for block in blocks)
 
 
@@ -42,8 +42,8 @@ def summary(result: RunResult, mode: FixMode) -> str:
                 " or keep a copy (`amplint shim --vendor`)."
             )
     if result.in_baseline:
-        verb = "is" if result.in_baseline == 1 else "are"
-        lines.append(f"{_count(result.in_baseline, 'finding')} {verb} in the baseline.")
+        verb = "is" if len(result.in_baseline) == 1 else "are"
+        lines.append(f"{_count(len(result.in_baseline), 'finding')} {verb} in the baseline.")
     if result.findings:
         lines.append(_left(result))
         lines += _ways_to_fix(result.findings, mode)
@@ -99,7 +99,7 @@ def internal_errors(errors: Sequence[InternalError], look: Look) -> Iterator[str
         yield "this is a bug in amplint, please report it with the lines above; other results are complete"
 
 
-def _groups(findings: Iterable[Finding]) -> list[list[Finding]]:
+def groups(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Findings that are shown together, in the order of the first of each."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for index, finding in enumerate(findings):
@@ -128,7 +128,7 @@ def _block(group: Sequence[Finding], sources: Mapping[str, Source], look: Look) 
     others = 0
     if source is not None:
         finding, source, others = alone(finding, source)
-        lines += _indented(frame(source, finding.start, finding.end, _label(finding), look, color))
+        lines += _indented(frame(source, finding.start, finding.end, label(finding), look, color))
     lines += _others([place(other, sources) for other in group[1:]], look)
     for number, note in enumerate(finding.trace, 1):
         lines.append(
@@ -137,7 +137,8 @@ def _block(group: Sequence[Finding], sources: Mapping[str, Source], look: Look) 
     return lines + _fix_lines(finding, source, others, look)
 
 
-def _label(finding: Finding) -> str:
+def label(finding: Finding) -> str:
+    """The severity, and the confidence unless it is high."""
     if finding.confidence is Confidence.HIGH:
         return finding.severity.value
     return f"{finding.severity.value}, {finding.confidence.value} confidence"

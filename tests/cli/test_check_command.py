@@ -144,7 +144,7 @@ def test_no_cache_is_accepted(amplint, run) -> None:
         ("selct = []", "did you mean 'select'"),
         ("select = 1", "select: expected a list"),
         ("[", "not valid TOML"),
-        ('output-format = "html"', "'html' cannot be written yet"),
+        ('output-format = "htm"', "output-format: "),
     ],
 )
 def test_a_broken_configuration_is_one_line_and_exit_2(amplint, run, toml: str, message: str) -> None:

@@ -286,3 +286,12 @@ def test_fixed_code_from_stdin_keeps_a_concise_report(amplint, run, finding) -> 
     result = amplint("fix", "-", "--output-format", "concise", stdin=b"a\n")
     assert result.stdout == "a\n"
     assert result.stderr.startswith("train.py:2:1: AMP201 clipped")
+
+
+def test_html_without_its_library_is_one_line_and_no_run(
+    amplint, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = amplint("check", "--output-format", "html")
+    assert (result.exit_code, result.stdout, run.calls) == (2, "", 0)
+    assert result.stderr == "error: --output-format html needs jinja2: pip install 'amplint[html]'\n"

@@ -313,3 +313,11 @@ def test_steps_in_other_files_do_not_count(base, finding) -> None:
     assert not Changes("main", Path.cwd()).touches(each, source, Path("train.py"))
     own = finding(source, "torch.nn", trace=(Note("train.py", Position(12, 1), "here"),))
     assert Changes("main", Path.cwd()).touches(own, source, Path("train.py"))
+
+
+def test_known_findings_on_lines_that_did_not_change_are_left_out_of_sarif_too(amplint, base) -> None:
+    amplint("check", "--no-cache", "--select", "AMP201", "--write-baseline")
+    commit(more=TRAIN)
+    options = ("--no-cache", "--select", "AMP201", "--output-format", "sarif", "--diff-base", base)
+    results = json.loads(amplint("check", *options).stdout)["runs"][0]["results"]
+    assert [each["baselineState"] for each in results] == ["new"]

@@ -378,4 +378,4 @@ def test_percent_scripts_need_nothing_special(amplint, tmp_path, monkeypatch):
 
 def test_the_hooks_are_given_notebooks():
     hooks = (Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text()
-    assert hooks.count("types_or: [python, pyi, jupyter]") == hooks.count("- id:") == 2
+    assert hooks.count("types_or: [python, pyi, jupyter]") == hooks.count("- id:") == 3

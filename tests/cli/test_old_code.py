@@ -81,6 +81,35 @@ def test_no_format_has_what_the_baseline_has(amplint, written, output_format: st
     assert result.stdout == ("[]\n" if output_format == "json" else "")
 
 
+def test_sarif_has_what_the_baseline_has_as_unchanged_and_accepted(amplint, written) -> None:
+    Path("src/port.py").write_text(PORT)
+    result = amplint("check", "-q", "--output-format", "sarif")
+    assert (result.exit_code, result.stderr) == (1, "")
+    results = json.loads(result.stdout)["runs"][0]["results"]
+    assert [(each["ruleId"], each["baselineState"], each["suppressions"]) for each in results] == [
+        (
+            "AMP201",
+            "unchanged",
+            [{"kind": "external", "status": "accepted", "justification": "In the baseline of the project."}],
+        ),
+        ("AMP101", "new", []),
+    ]
+
+
+@pytest.mark.parametrize("option", [["--no-baseline"], []])
+def test_sarif_without_a_baseline_has_no_states(amplint, option: list[str]) -> None:
+    result = amplint("check", "-q", "--output-format", "sarif", *option)
+    (only,) = json.loads(result.stdout)["runs"][0]["results"]
+    assert only["ruleId"] == "AMP201" and not {"baselineState", "suppressions"} & only.keys()
+
+
+def test_sarif_with_nothing_new_is_a_run_that_passes(amplint, written) -> None:
+    result = amplint("check", "--output-format", "sarif", "--output-file", "out.sarif")
+    assert (result.exit_code, result.stdout) == (0, NOTHING_NEW)
+    (only,) = json.loads(Path("out.sarif").read_text())["runs"][0]["results"]
+    assert only["baselineState"] == "unchanged" and "ruleIndex" in only
+
+
 def test_files_given_alone_from_another_folder_are_compared_as_well(amplint, written, monkeypatch) -> None:
     assert amplint("check", "src/clip.py").exit_code == 0
     monkeypatch.chdir("src")

@@ -2,7 +2,7 @@
 
     python tests/corpus/judge.py TREE [TREE ...] [--write-sample FILE]
 
-Every AMP2 and AMP3 finding and a fixed sample of 100 AMP1 findings of the trees must stand in verdicts.jsonl twice
+Every AMP2, AMP3 and AMP8 finding and a fixed sample of 100 AMP1 findings of the trees must stand in verdicts.jsonl twice
 (reader 1 and reader 2, who did not see the first verdict), both times as right. `--write-sample` lists what has to
 be judged, with its place, for a reader. Exits 1 when a finding of the sample is unjudged or judged wrong. Slow: not
 part of the test suite.
@@ -50,7 +50,7 @@ def sample(trees: list[Path]) -> dict[str, tuple[Path, Finding]]:
     drawn = [key for key, (_, finding) in found.items() if finding.code.startswith("AMP1")]
     drawn.sort(key=lambda key: hashlib.sha256(f"{SEED}{key}".encode()).hexdigest())
     chosen = set(drawn[:SAMPLE])
-    chosen |= {key for key, (_, f) in found.items() if f.code.startswith(("AMP2", "AMP3"))}
+    chosen |= {key for key, (_, f) in found.items() if f.code.startswith(("AMP2", "AMP3", "AMP8"))}
     return {key: found[key] for key in sorted(chosen)}
 
 

@@ -514,6 +514,70 @@ def test_recursion_ends() -> None:
     )
 
 
+def test_dictionaries_that_are_filled_by_name() -> None:
+    check(
+        """
+        kept = {}
+        for name, p in nn.Linear(2, 2).half().named_parameters():
+            kept[name] = p.data.clone()
+        for name in kept:
+            x = kept[name]
+            reveal(x)  # float16
+        """
+    )
+
+
+def test_a_constructor_sets_attributes_through_another_method() -> None:
+    check(
+        """
+        class Meter:
+            def __init__(self):
+                self.reset()
+
+            def reset(self):
+                self.total = 0
+
+            def add(self, x):
+                total = self.total + x
+                reveal(total)  # float16
+
+        Meter().add(torch.rand(2).half())
+        """
+    )
+
+
+def test_what_a_constructor_makes_low_stays_so_where_nobody_makes_the_module() -> None:
+    check(
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.low = nn.Linear(2, 2).bfloat16()
+                self.wide = nn.Linear(2, 2)
+
+            def forward(self, x):
+                first = self.low.weight
+                second = self.wide.weight
+                reveal(first)  # bfloat16
+                reveal(second)  #
+                return x.half()
+        """
+    )
+
+
+def test_parameters_that_are_replaced_one_by_one() -> None:
+    check(
+        """
+        net = nn.Linear(2, 2).half()
+        for p in net.parameters():
+            if p.requires_grad:
+                p.data = p.data.float()
+        w = net.weight
+        reveal(w)  # float16 or float32
+        """
+    )
+
+
 def test_functions_and_classes_of_other_files(tmp_path: Path) -> None:
     files = {
         "pkg/__init__.py": "",

@@ -45,6 +45,13 @@ def test_only_events_and_their_guards_remain() -> None:
     assert kinds == ["Branch", "Backward", "Clip", "Invoke", "Invoke"]
 
 
+def test_a_call_of_a_function_that_does_nothing_is_no_event() -> None:
+    text = BAD.replace("log(loss)", "save(scaler)") + "\n\ndef save(scaler):\n    keep(scaler.state_dict())\n"
+    assert [type(node).__name__ for node in programs(text)["train"]] == ["Branch"]
+    elsewhere = text.replace("def save", "def other")
+    assert [type(node).__name__ for node in programs(elsewhere)["train"]] == ["Branch"] * 3
+
+
 def test_programs_can_be_serialised() -> None:
     found = programs(BAD)
     assert pickle.loads(pickle.dumps(found)) == found

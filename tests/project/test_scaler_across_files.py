@@ -181,3 +181,81 @@ def test_what_is_fixed_in_one_file_does_not_change_what_another_is_checked_with(
     result = run([tmp_path], settings, cwd=tmp_path, fix=FixMode(ports=True, write=True))
     assert ("train.py", 6, "AMP201") in places(result.findings)
     assert [change.source.filename for change in result.changes] == ["amp.py"]
+
+
+LOOP = """\
+def train(model, optimizer, scaler, losses, every):
+    for i, loss in enumerate(losses):
+        scaler(loss, optimizer, model.parameters(), last=(i + 1) % every == 0)
+"""
+MAIN = """\
+from loop import train
+from wrapper import Scaler
+
+
+def main(model, optimizer, losses, args):
+    scaler = Scaler()
+    train(model, optimizer, scaler, losses, args.every)
+"""
+
+
+def early(wrapper: str) -> str:
+    """The wrapper with `unscale_` and the clip on every micro-step."""
+    return wrapper.replace("        if not last:\n            return\n", "").replace(
+        "        self._scaler.step(optimizer)\n        self._scaler.update()\n",
+        "        if last:\n            self._scaler.step(optimizer)\n            self._scaler.update()\n",
+    )
+
+
+def test_what_shows_only_where_a_scaler_is_handed_to_a_loop_in_a_third_file(tmp_path):
+    files = {"wrapper.py": early(WRAPPER), "loop.py": LOOP, "main.py": MAIN}
+    findings = found(tmp_path, files)
+    assert places(findings) == [("main.py", 7, "AMP205")]
+    assert findings[0].no_fix_reason == "a part of it stands in another file (wrapper.py:10)"
+    assert found(tmp_path, {**files, "wrapper.py": WRAPPER}) == []
+
+
+def test_what_shows_without_the_file_that_calls_the_loop_is_told_once(tmp_path):
+    loop = f"from wrapper import Scaler\n\n\n{LOOP}".replace("scaler, losses, every):", "losses, every):")
+    loop = loop.replace("    for i", "    scaler = Scaler()\n    for i")
+    main = """\
+from loop import train
+
+
+def main(model, optimizer, losses, args, scaler):
+    train(model, optimizer, losses, args.every)
+    scaler.step(optimizer)
+"""
+    files = {"wrapper.py": early(WRAPPER), "loop.py": loop, "main.py": main}
+    assert [p for p in places(found(tmp_path, files)) if p[2] == "AMP205"] == [("loop.py", 7, "AMP205")]
+
+
+def test_a_clip_in_a_loop_that_does_not_know_the_scaler(tmp_path):
+    wrapper = """\
+import torch
+
+
+class Scaler:
+    def __init__(self):
+        self._scaler = torch.amp.GradScaler("cuda")
+
+    def run(self, loss):
+        self._scaler.scale(loss).backward()
+
+    def finish(self, optimizer):
+        self._scaler.step(optimizer)
+        self._scaler.update()
+"""
+    loop = """\
+from torch.nn.utils import clip_grad_norm_
+
+
+def train(model, optimizer, scaler, losses, every):
+    for loss in losses:
+        scaler.run(loss)
+        clip_grad_norm_(model.parameters(), 1.0)
+        scaler.finish(optimizer)
+        optimizer.zero_grad()
+"""
+    findings = found(tmp_path, {"wrapper.py": wrapper, "loop.py": loop, "main.py": MAIN})
+    assert places(findings) == [("main.py", 7, "AMP201")]

@@ -9,7 +9,7 @@ from amplint.flow import walk
 from amplint.flow.classes import Classes
 from amplint.flow.lift import last, names
 from amplint.flow.precision import names as known
-from amplint.flow.precision.lattice import ANY, F32
+from amplint.flow.precision.lattice import ANY, F32, LOW
 from amplint.flow.precision.machine import BUDGET, Files, Machine, OutOfSteps
 from amplint.flow.precision.notes import Notes
 from amplint.flow.precision.operators import CUDA, Ambient, Rules
@@ -147,7 +147,7 @@ def _enter(machine: Machine, function: ir.Function, base: State) -> None:
 
 
 def _instance(machine: Machine, klass: str, site: int) -> Value:
-    """An instance of which nobody knows how it was made; a module may have been cast since."""
+    """An instance of which nobody knows how it was made; what its constructor did not cast may have been cast since."""
     ref = Ref(("<self>", klass))
     if ref.key in machine.state.heap:
         return ref
@@ -157,5 +157,5 @@ def _instance(machine: Machine, klass: str, site: int) -> Value:
         arguments = machine.unknown_arguments(machine.functions[init], 1)
         machine.invoke(init, ref, (), arguments, site)
     if machine.is_module(ref):
-        machine.cast_module(ref, ANY, site, "")
+        machine.cast_module(ref, ANY, site, "", keeps=LOW)
     return ref

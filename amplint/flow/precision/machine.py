@@ -259,6 +259,8 @@ class Machine:
         """Whether running a function can show anything: it may see low precision, make it, or make what has it."""
         if not self._calls or self._matters(args, keywords) or qualname.endswith("__init__"):
             return True
+        if me is not None and self.call.me == me and self.call.function.qualname.endswith("__init__"):
+            return True  # a constructor that has another method set the attributes
         if self.relevance.makes_low(qualname) or self.relevance.builds(qualname):
             return True
         if not isinstance(me, Ref):
@@ -659,9 +661,26 @@ class Machine:
             self.state.heap[owner.key] = self.state.heap[owner.key].with_field(target.attr, value)
         elif isinstance(owner, Tensor) and target.attr == "data" and isinstance(value, Tensor):
             self.note("set_data", target.site, (owner, value), {}, value)
+            if "parameter" in owner.marks:
+                self._retype(owner, value.dtypes)
             self._assign(target.value, replace(value, marks=owner.marks), quietly=True)
         elif isinstance(owner, Tensor) and target.attr == "grad":
             self.note("set_grad", target.site, (owner, value), {}, value)
+
+    def _retype(self, parameter: Tensor, dtypes: Dtypes) -> None:
+        """What `p.data = ..` makes of the modules that the parameter may belong to: some of them, one by one."""
+        same = (parameter.dtypes, parameter.origin)
+        for key, thing in list(self.state.heap.items()):
+            if (thing.params, thing.origin) == same:
+                self.state.heap[key] = replace(thing, params=thing.params | dtypes)
+            for name, value in thing.fields:
+                if (
+                    isinstance(value, Tensor)
+                    and "parameter" in value.marks
+                    and value.dtypes == parameter.dtypes
+                ):
+                    grown = replace(value, dtypes=value.dtypes | dtypes)
+                    self.state.heap[key] = self.state.heap[key].with_field(name, grown)
 
     def _unpack(self, targets: Sequence[ir.Expr], value: Value) -> None:
         items: Sequence[Value] | None = None
@@ -1318,11 +1337,17 @@ class Machine:
     # -- modules --------------------------------------------------------------------------------------------
 
     def cast_module(
-        self, ref: Ref, dtypes: Dtypes, site: int, why: str, seen: frozenset[Any] = frozenset()
+        self,
+        ref: Ref,
+        dtypes: Dtypes,
+        site: int,
+        why: str,
+        seen: frozenset[Any] = frozenset(),
+        keeps: Dtypes = frozenset(),
     ) -> None:
-        """Change the dtype of all parameters and buffers of a module."""
+        """Change the dtype of all parameters and buffers of a module, but of those that are all of the kept dtypes."""
         thing = self.state.heap.get(ref.key)
-        if thing is None or ref.key in seen:
+        if thing is None or ref.key in seen or (thing.params and thing.params <= keeps):
             return
         if is_put_off(thing):
             self.state.heap[ref.key] = replace(thing, params=dtypes, origin=site, why=why)
@@ -1330,14 +1355,14 @@ class Machine:
         seen = seen | {ref.key}
         fields = []
         for name, value in thing.fields:
-            if isinstance(value, Tensor) and value.marks & known.IN_MODULE:
+            if isinstance(value, Tensor) and value.marks & known.IN_MODULE and not value.dtypes <= keeps:
                 cast = frozenset(
                     d for one in value.dtypes for d in (dtypes if known.is_floating(one) else (one,))
                 )
                 value = replace(value, dtypes=cast, origin=site, why=why)
             fields.append((name, value))
             for inner in _refs(value):
-                self.cast_module(inner, dtypes, site, why, seen)
+                self.cast_module(inner, dtypes, site, why, seen, keeps)
         thing = self.state.heap[ref.key]
         self.state.heap[ref.key] = replace(thing, fields=tuple(fields), params=dtypes, origin=site, why=why)
 

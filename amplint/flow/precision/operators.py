@@ -533,6 +533,8 @@ def _values(row: Operator, args: Sequence[Value], keywords: Mapping[str, Value],
     others = [a for a in (*args[1:], keywords.get("other")) if a is not None and tensors_in(a)]
     if row.name in ("max", "min") and others:
         return _promote(operators()["maximum"], [first, *others], {}, default)
+    if row.name in ("max", "min") and TOP in args[1:2]:
+        return TOP  # a dimension, or another tensor
     if (
         row.shape == "reduce"
         and len(args) == 1

@@ -309,7 +309,9 @@ def _join_mappings(first: Mapping_, second: Mapping_) -> Value:
     items = {key: join(keys.get(key, TOP), others.get(key, TOP)) for key in (*keys, *others)}
     if len(items) > _LARGEST:
         return TOP
-    rest = None if first.rest is None and second.rest is None else TOP
+    # a mapping that has no other keys says nothing of what they would give
+    rests = [m.rest for m in (first, second) if m.rest is not None]
+    rest = join_all(rests) if rests else None
     return Mapping_(tuple(items.items()), rest)
 
 

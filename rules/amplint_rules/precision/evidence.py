@@ -13,6 +13,7 @@ from amplint.flow.precision.lattice import LOW, UNKNOWN, Dtypes, is_certain, is_
 from amplint.flow.precision.notes import Applied, Notes
 from amplint.flow.precision.operators import CUDA
 from amplint.flow.precision.values import Tensor, Value
+from amplint.flow.usage import is_test
 from amplint.model.module import ModuleModel
 from amplint.model.units import is_library, is_own
 from amplint.rule import Context, Report
@@ -89,7 +90,11 @@ def notes(ctx: Context, backend: str = CUDA) -> Notes:
 
 
 def reports(ctx: Context, suspects: Iterable[Suspect], why_no_fix: str) -> Iterator[Report]:
-    """One report for each place: of several ways the one with the highest confidence, then the first."""
+    """One report for each place: of several ways the one with the highest confidence, then the first.
+
+    In tests low precision is often what is tested, and nothing that is trained there goes on.
+    """
+    in_test = is_test(ctx.model.filename)
     best: dict[int, Suspect] = {}
     for suspect in suspects:
         site = suspect.site if is_own(suspect.site) else suspect.entry
@@ -105,7 +110,7 @@ def reports(ctx: Context, suspects: Iterable[Suspect], why_no_fix: str) -> Itera
             ctx.model.tree.nodes[site],
             suspect.message,
             severity=suspect.severity,
-            confidence=suspect.confidence,
+            confidence=Confidence.LOW if in_test else suspect.confidence,
             trace=trace(ctx, suspect.trace),
             fix=suspect.fix if suspect.fix is not None and is_here else lambda reason=reason: reason,  # type: ignore[misc]
         )

@@ -162,8 +162,20 @@ def _sums(ctx: Context, value: Value) -> list[Applied]:
     return [
         a
         for a in evidence.before(ctx, value, "add", "mul", "clamp", "clamp_min", "sub", "neg", *MOVES)
-        if a.op == "sum" and _sure(a.result) and a.args and _sure(a.args[0]) and a.keyword("keepdim") is None
+        if _is_sum(a) and _sure(a.result) and a.keyword("keepdim") is None
     ]
+
+
+def _is_sum(applied: Applied) -> bool:
+    """A sum of half values, also of products: an einsum whose operands all have the same indices."""
+    if applied.op == "sum":
+        return bool(applied.args) and _sure(applied.args[0])
+    equation = applied.args[0] if applied.op == "einsum" and len(applied.args) > 1 else None
+    if not isinstance(equation, Py) or not isinstance(equation.value, str) or "->" not in equation.value:
+        return False
+    given, _, kept = equation.value.replace(" ", "").partition("->")
+    first, *others = given.split(",")
+    return len(kept) < len(first) and set(others) <= {first}
 
 
 def _is_whole(applied: Applied) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -29,6 +30,11 @@ class _Statistic:
     applied: Applied
     #: "variance", "mean of squares", "one pass".
     kind: str
+
+
+#: What only programs for text say.
+_OF_TEXT = re.compile(r"\b(?:bert|gpt|t5|llama)|tokenizer|squad|glue\b|language.?model", re.IGNORECASE)
+_BATCHNORM = re.compile(r"(?<!keep_)batch_?norm|\bbn\b|resnet|conv\d?d", re.IGNORECASE)
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -88,14 +94,14 @@ def _statistic(ctx: Context, made: Applied) -> _Statistic | None:
     if made.op in ("var", "var_mean") and made.args and _is_low(made.args[0]):
         return _Statistic(made, "variance")
     if made.op == "sub" and len(made.args) == 2:
-        first = next((a for a in evidence.before(ctx, made.args[0], *MOVES) if a.op == "mean"), None)
+        first = next((a for a in evidence.before(ctx, made.args[0], *MOVES) if _is_mean(ctx, a)), None)
         second = next(
             (a for a in evidence.before(ctx, made.args[1], *MOVES) if _squared(a) is not None), None
         )
         if first is not None and second is not None and _is_low(made.result):
             square = _squared(second)
             assert square is not None
-            of_mean = any(a.op == "mean" for a in evidence.before(ctx, square, *MOVES))
+            of_mean = any(_is_mean(ctx, a) for a in evidence.before(ctx, square, *MOVES))
             if of_mean and _square_below(ctx, first) is not None:
                 return _Statistic(made, "one pass")
         return None
@@ -114,8 +120,16 @@ def _statistic(ctx: Context, made: Applied) -> _Statistic | None:
     return None
 
 
+def _is_mean(ctx: Context, made: Applied) -> bool:
+    """A mean, or a sum that is divided by a number."""
+    if made.op == "div" and len(made.args) == 2 and not isinstance(made.args[1], Tensor):
+        return any(a.op == "sum" for a in evidence.before(ctx, made.args[0], *MOVES))
+    return made.op == "mean"
+
+
 def _square_below(ctx: Context, mean: Applied) -> Value | None:
-    for made in evidence.before(ctx, mean.args[0], *MOVES):
+    through = ("sum", *MOVES) if mean.op == "div" else MOVES
+    for made in evidence.before(ctx, mean.args[0], *through):
         base = _squared(made)
         if base is not None:
             return base
@@ -271,9 +285,15 @@ def _apex(ctx: Context) -> Iterator[Suspect]:
                 applied.site,
                 f"{why}: BatchNorm computes and averages in float16; keep it in float32",
                 ((applied.site, why),),
-                Confidence.MEDIUM,
+                Confidence.LOW if _has_no_batchnorm(ctx) else Confidence.MEDIUM,
                 applied.entry,
             )
+
+
+def _has_no_batchnorm(ctx: Context) -> bool:
+    """Whether the file trains a model of text by its words: these have LayerNorm, which the option is not about."""
+    text = ctx.model.source.text
+    return bool(_OF_TEXT.search(text)) and not _BATCHNORM.search(text)
 
 
 RULE = Rule(

@@ -21,6 +21,8 @@ _FIRST = re.compile(r"exp_avg\b(?!_sq)|momentum|first|\bm\b|_m\b|mom", re.IGNORE
 _SECOND = re.compile(
     r"exp_avg_sq|_sq\b|square|second|variance|\bv\b|_v\b|\bnu\b|max_exp|denom|hess", re.IGNORECASE
 )
+#: A factor kept in the state beside what it multiplies.
+_SCALE = re.compile(r"""\[\s*["'][^"']*(?:exp_avg|moment|_sq|avg)[^"']*scale|\bscale_inv\b""", re.IGNORECASE)
 _MASTER = re.compile(r"master|fp32|float32|main_param", re.IGNORECASE)
 
 
@@ -85,7 +87,7 @@ def _allocated(ctx: Context, applied: Applied, result: Tensor) -> Iterator[Suspe
     if not isinstance(target, cst.Subscript) and applied.op in ("clone", "to"):
         return
     is_second, is_first = bool(_SECOND.search(name)), bool(_FIRST.search(name))
-    if not (is_second or is_first or _MASTER.search(name)):
+    if not (is_second or is_first or _MASTER.search(name)) or _is_scaled(ctx, applied):
         return
     high = Confidence.LOW if is_first and not is_second else Confidence.MEDIUM
     sure = evidence.confidence(result.dtypes, high=high)
@@ -99,6 +101,13 @@ def _allocated(ctx: Context, applied: Applied, result: Tensor) -> Iterator[Suspe
         sure,
         applied.entry,
     )
+
+
+def _is_scaled(ctx: Context, applied: Applied) -> bool:
+    """Whether the function keeps a scale beside the state, as who stores it in float16 knowingly does."""
+    model, found = evidence.place(ctx, applied.site)
+    around = next((n for n in model.tree.ancestors(found) if isinstance(n, cst.FunctionDef)), None)
+    return around is not None and bool(_SCALE.search(model.tree.code(around)))
 
 
 def _second_moment(ctx: Context, applied: Applied) -> Iterator[Suspect]:

@@ -43,6 +43,8 @@ def _suspects(ctx: Context) -> Iterator[Suspect]:
             if applied.form in ("in place", "augmented") or _is_augmented(ctx, applied):
                 yield from _running(ctx, applied)
             yield from _mixed(ctx, applied)
+    for applied in evidence.notes(ctx).of(".copy_"):
+        yield from _copied(ctx, applied)
 
 
 # -- exponential averages -------------------------------------------------------------------------------------
@@ -127,13 +129,27 @@ def _mixed(ctx: Context, added: Applied) -> Iterator[Suspect]:
         if made is None or made.op != "mul" or len(made.tensors) != 1:
             continue
         state = made.tensors[0]
-        if not any(text == _written_to(ctx, added) for text in numbers.operand_code(ctx, made)):
+        if _targets(ctx, added).isdisjoint(numbers.operand_code(ctx, made)):
             continue
         factor = next((a for a in made.args if not isinstance(a, Tensor)), None)
         found = numbers.number_of(ctx, factor)
         is_named = found is None and isinstance(factor, Number) and _is_decay(ctx, made)
         yield from _average(ctx, added, state, 1 - found[0] if found is not None else None, is_named)
         return
+
+
+def _copied(ctx: Context, applied: Applied) -> Iterator[Suspect]:
+    """`average.copy_(..)` of a mixture with itself that is computed elsewhere: in a helper or a lambda."""
+    state = applied.args[0] if applied.args else None
+    added = numbers.made_by(ctx, numbers.moved(ctx, applied.args[1])) if len(applied.args) > 1 else None
+    if not isinstance(state, Tensor) or added is None or added.op != "add" or len(added.tensors) != 2:
+        return
+    for tensor in added.tensors:
+        made = numbers.made_by(ctx, tensor)
+        if made is not None and made.op == "mul" and made.tensors == (state,):
+            found = numbers.number_of(ctx, next(a for a in made.args if not isinstance(a, Tensor)))
+            if found is not None:
+                yield from _average(ctx, applied, state, 1 - found[0], is_named=False)
 
 
 def _is_decay(ctx: Context, applied: Applied) -> bool:
@@ -163,6 +179,27 @@ def _written_to(ctx: Context, applied: Applied) -> str:
         if isinstance(around, cst.BaseStatement):
             break
     return ""
+
+
+def _targets(ctx: Context, applied: Applied) -> set[str]:
+    """What a value is assigned to, also through a variable that is stored as it is or as a copy."""
+    target = _written_to(ctx, applied)
+    model, node = evidence.place(ctx, applied.site)
+    tree = model.tree
+    function = next((a for a in tree.ancestors(node) if isinstance(a, cst.FunctionDef)), None)
+    if not target.isidentifier() or function is None:
+        return {target}
+    stored = (n for n in tree.within(function) if isinstance(n, cst.Assign))
+    return {target, *(tree.code(n.targets[0].target) for n in stored if _copied_name(n.value) == target)}
+
+
+def _copied_name(value: cst.BaseExpression) -> str:
+    """`x` in `x`, `x.clone()` and `x.detach()`."""
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and not value.args:
+        if value.func.attr.value not in ("clone", "detach"):
+            return ""
+        value = value.func.value
+    return value.value if isinstance(value, cst.Name) else ""
 
 
 # -- sums -----------------------------------------------------------------------------------------------------

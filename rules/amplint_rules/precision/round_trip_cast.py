@@ -11,7 +11,7 @@ import libcst as cst
 from amplint.finding import Applicability, Confidence, Edit, Fix, FixKind, Severity, Span
 from amplint.flow.precision.lattice import F32, F64, LOW, is_certain
 from amplint.flow.precision.notes import Applied
-from amplint.flow.precision.values import Tensor
+from amplint.flow.precision.values import Tensor, tensors_in
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
 from amplint_rules.precision import evidence
@@ -41,7 +41,7 @@ def _suspects(ctx: Context) -> Iterator[Suspect]:
         for narrowing in evidence.before(ctx, widening.args[0], *MOVES):
             if not _is_to(narrowing, LOW) or narrowing.function != widening.function:
                 continue
-            if _is_measured(ctx, widening, narrowing):
+            if _is_measured(ctx, widening, narrowing) or _is_used(ctx, narrowing):
                 continue
             before = narrowing.args[0]
             if not isinstance(before, Tensor) or not is_certain(before.dtypes, _WIDE):
@@ -81,6 +81,32 @@ def _is_measured(ctx: Context, widening: Applied, narrowing: Applied) -> bool:
         if applied.op in ("sub", "allclose", "isclose", "eq", "dist", "max") or "assert" in applied.op
         for value in applied.args
     )
+
+
+def _is_used(ctx: Context, narrowing: Applied) -> bool:
+    """Whether something needs the half value: it is sent, handed to a function or module, or computed with."""
+    notes = evidence.notes(ctx)
+    sites = {narrowing.site}
+    for applied in notes.applied:
+        if any(t.site in sites for v in applied.args for t in tensors_in(v)):
+            if applied.op in MOVES:
+                sites.add(applied.site)
+            elif not _is_to(applied, _WIDE):
+                return True
+    return any(
+        isinstance(value, Tensor) and value.site in sites and _is_handed_on(ctx, site)
+        for site, (value, _) in notes.names.items()
+    )
+
+
+def _is_handed_on(ctx: Context, site: int) -> bool:
+    """Whether a name is an argument of a call of which nothing was seen."""
+    model, name = evidence.place(ctx, site)
+    above = model.tree.parent(name)
+    call = model.tree.parent(above) if isinstance(above, cst.Arg) else None
+    if not isinstance(call, cst.Call):
+        return False
+    return site - model.tree.number(name) + model.tree.number(call) not in evidence.notes(ctx).by_site
 
 
 def _fix(ctx: Context, narrowing: int, widening: int) -> Fix | str:

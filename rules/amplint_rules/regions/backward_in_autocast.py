@@ -14,6 +14,7 @@ from amplint.flow import walk
 from amplint.flow.lift import last, names
 from amplint.flow.regions import backward_of
 from amplint.flow.spans import Event, Span, Spans, spans_of
+from amplint.flow.usage import is_test
 from amplint.model import ir
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
@@ -56,7 +57,7 @@ def check(ctx: Context) -> Iterable[Report]:
             "gradients are computed inside the autocast region: what backward runs itself (custom functions, hooks, "
             "recomputation, compiled graphs) is autocast a second time; leave the region after the loss",
             severity=Severity.ERROR if compiled else None,
-            confidence=sure,
+            confidence=Confidence.LOW if is_test(ctx.model.filename) else sure,
             trace=entered(ctx, event),
             fix=partial(_fix, ctx, spans, span, event),
         )

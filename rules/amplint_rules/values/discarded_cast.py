@@ -8,10 +8,13 @@ from functools import partial
 import libcst as cst
 
 from amplint.finding import Applicability, Edit, Fix, FixKind, Severity, Span
+from amplint.flow.precision.lattice import is_certain
+from amplint.flow.precision.values import Tensor
 from amplint.model.names import Binding
 from amplint.model.tensors import is_tensor
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes
+from amplint_rules.precision import evidence
 
 #: Arguments of constructors that say where a tensor lies and of what dtype it is.
 _MADE_SO = ("dtype", "device")
@@ -29,7 +32,7 @@ def check(ctx: Context) -> Iterable[Report]:
         if shapes.is_called_module(owner.value if isinstance(owner, cst.Name) else owner.attr.value):
             continue
         if (
-            is_tensor(ctx.model, owner)
+            (is_tensor(ctx.model, owner) or _is_seen(ctx, owner))
             and not _is_probe(ctx, statement)
             and not _is_made_so(ctx, call, owner)
         ):
@@ -39,6 +42,12 @@ def check(ctx: Context) -> Iterable[Report]:
                 f"`{text}` is a tensor, which {method}() does not change: the one that it returns is dropped",
                 fix=partial(_fix, ctx, call, owner),
             )
+
+
+def _is_seen(ctx: Context, owner: cst.BaseExpression) -> bool:
+    """Whether nothing but a float16 or bfloat16 tensor was seen here."""
+    seen = evidence.notes(ctx).names.get(ctx.model.tree.number(owner))
+    return seen is not None and isinstance(seen[0], Tensor) and is_certain(seen[0].dtypes)
 
 
 def _is_made_so(ctx: Context, call: cst.Call, owner: cst.BaseExpression) -> bool:
