@@ -44,7 +44,15 @@ export async function until(what, condition) {
 export async function text() {
   await page.keyboard.press("Control+s");
   await page.waitForSelector(".tab.active:not(.dirty)");
-  return readFile(file, "utf-8");
+  return until("a file that is not being written", () => readFile(file, "utf-8"));
+}
+
+/** The text of the editor, as soon as it is (or is not any more) another. */
+export function textOnce(what, condition) {
+  return until(what, async () => {
+    const now = await text();
+    return condition(now) && now;
+  });
 }
 
 export async function command(title) {

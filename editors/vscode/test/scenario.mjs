@@ -1,6 +1,6 @@
 // A user's minute in VS Code with sample/train.py: findings, hints, hover, a fix, undo, all fixes, undo, a port.
 
-import { command, editor, goTo, openProject, page, plain, play, problems, screenshot, seen, squiggles, text, until } from "./driver.mjs";
+import { command, editor, goTo, openProject, page, plain, play, problems, screenshot, seen, squiggles, text, textOnce, until } from "./driver.mjs";
 
 async function scenario() {
   await openProject();
@@ -35,29 +35,24 @@ async function scenario() {
   seen.offered = (await offered.allInnerTexts()).map(plain);
   await screenshot("quick-fix");
   await offered.filter({ hasText: "scaler.unscale_(optimizer)" }).first().click();
-  await until("the quick fix", async () => (await text()) !== seen.before);
-  seen.after_fix = await text();
+  seen.after_fix = await textOnce("the quick fix", (now) => now !== seen.before);
   await squiggles.first().waitFor({ state: "detached" });
 
   await page.keyboard.press("Control+z");
-  await until("undo", async () => (await text()) === seen.before);
-  seen.after_undo = await text();
+  seen.after_undo = await textOnce("undo", (now) => now === seen.before);
   await squiggles.first().waitFor();
 
   await command("amplint: Fix All That Is Safe in This File");
-  await until("fix all", async () => (await text()) !== seen.before);
-  seen.after_fix_all = await text();
+  seen.after_fix_all = await textOnce("fix all", (now) => now !== seen.before);
   await page.keyboard.press("Control+z");
-  await until("undo", async () => (await text()) === seen.before);
-  seen.after_second_undo = await text();
+  seen.after_second_undo = await textOnce("undo", (now) => now === seen.before);
 
   await command("amplint: Port This File to All Devices");
   await page.locator(".monaco-diff-editor .char-insert, .monaco-diff-editor .line-insert").first().waitFor();
   seen.preview = plain(await page.locator(".modified-in-monaco-diff-editor .view-lines:not(.line-delete)").innerText());
   await screenshot("port");
   await page.locator(".editor-actions .action-label[aria-label^='Apply the Port']").click();
-  await until("the port", async () => (await text()) !== seen.before);
-  seen.after_port = await text();
+  seen.after_port = await textOnce("the port", (now) => now !== seen.before);
   seen.editors_after_port = await page.locator(".tabs-container .tab").count();
 }
 
