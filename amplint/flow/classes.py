@@ -128,10 +128,13 @@ class Classes:
                 return found
         return None
 
-    def overrides(self, name: str, method: str) -> tuple[str, ...]:
-        """The functions of subclasses in this file that replace `method` of `name`."""
+    def heirs(self, name: str) -> tuple[str, ...]:
+        """The subclasses of `name` in this file."""
+        return tuple(klass for klass in self.by_name if klass != name and name in self.order(klass))
+
+    def replaced(self, heir: str, name: str) -> tuple[str, ...]:
+        """The functions by which `heir`, or a class between it and `name`, replaces methods of `name`, or adds to them."""
+        order = self.order(heir)
         return tuple(
-            self._methods[klass][method]
-            for klass in self.by_name
-            if klass != name and method in self._methods[klass] and name in self.order(klass)
+            function for klass in order[: order.index(name)] for function in self._methods[klass].values()
         )

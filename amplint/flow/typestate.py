@@ -19,7 +19,9 @@ from amplint.model.units import is_elsewhere
 
 #: States of one point of a program; past this assumptions are dropped.
 _MOST_STATES = 64
-#: Nodes that one root may execute; past this the analysis of the root gives up.
+#: Subclasses as which the methods of a class are run, at most.
+_MOST_HEIRS = 6
+#: Nodes that one root may execute as one class; past this the analysis of the root gives up.
 _MOST_STEPS = 20_000
 _MOST_ROUNDS = 24
 _DEPTH = 5
@@ -71,23 +73,40 @@ class Typestate(Automaton):
         self._updating = frozenset()
         for _ in range(2):
             self._restart(known)
-            self._steps = 0
             self.seen = {}
             self._uses = {}
             self._hooked = set()
             self._dropped = set()
             self._forgetful = False
-            function = self._objects.functions[root]
-            klass = function.owner if function.owner in self._objects.classes.by_name else None
-            flow = self._run(self._programs[root], [self._pool.state()], Frame((root,), klass))
-            for state in (*flow.normal, *flow.exits.get("return", ())):
-                self._end(state)
+            for klass in self._concrete(root):
+                self._steps = 0
+                flow = self._run(self._programs[root], [self._pool.state()], Frame((root,), klass))
+                for state in (*flow.normal, *flow.exits.get("return", ())):
+                    self._end(state)
             settled = self._record.optimizers == known or self._guessed_right()
             if settled and self._hooked.isdisjoint(self._record.updated):
                 break
             known = self._record.optimizers
             self._updating = frozenset(self._record.updated)
         return self._record
+
+    def _concrete(self, root: str) -> list[str | None]:
+        """The classes that the object may be of: that of the method, and those that inherit it and replace others.
+
+        What one of them does goes together: the `backward` of a subclass never meets the `step` of its base.
+        """
+        classes = self._objects.classes
+        owner = self._objects.functions[root].owner
+        if owner is None or owner not in classes.by_name:
+            return [None]
+        method = root.rpartition(".")[2]
+        found: list[str | None] = [owner]
+        for klass in classes.heirs(owner):
+            if classes.method(klass, method) != root or len(found) > _MOST_HEIRS:
+                continue
+            if any(name in self._matters for name in classes.replaced(klass, owner)):
+                found.append(klass)
+        return found
 
     # -- programs -------------------------------------------------------------------------------------------
 
@@ -262,10 +281,8 @@ class Typestate(Automaton):
             return []
         klass = self._class_of(node.receiver, state, frame)
         if klass is not None:
-            names = [classes.method(klass, node.method)]
-            if node.receiver[-1].endswith(".self"):
-                names.extend(classes.overrides(klass, node.method))
-            return [(name, klass) for name in names if name is not None]
+            name = classes.method(klass, node.method)
+            return [(name, klass)] if name is not None else []
         if node.method != "__call__":
             whole = self._class_of((*node.receiver, node.method), state, frame)
             called = classes.method(whole, "__call__") if whole is not None else None
