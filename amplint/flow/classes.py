@@ -133,7 +133,7 @@ class Classes:
         return tuple(klass for klass in self.by_name if klass != name and name in self.order(klass))
 
     def replaced(self, heir: str, name: str) -> tuple[str, ...]:
-        """The functions by which `heir`, or a class between it and `name`, replaces methods of `name`, or adds to them."""
+        """The functions that `heir` and the classes between it and `name` have in place of `name`'s or beside them."""
         order = self.order(heir)
         return tuple(
             function for klass in order[: order.index(name)] for function in self._methods[klass].values()
