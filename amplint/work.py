@@ -134,17 +134,10 @@ def not_text(error: SourceError, path: Path | None, settings: Settings, rules: S
 
 
 class Checker:
-    """Checks and fixes files of one linked project under one set of rules, one file at a time.
+    """Checks and fixes files of one linked project under one set of rules, one file at a time."""
 
-    In a run the project stays as it is, so models of checked files are kept for those that use them. In an editor
-    it changes, and what the analyses once found with a model would be out of date.
-    """
-
-    def __init__(
-        self, settings: Settings, rules: Sequence[Rule], project: Project, *, keeps_models: bool = True
-    ) -> None:
+    def __init__(self, settings: Settings, rules: Sequence[Rule], project: Project) -> None:
         self._settings = settings
-        self._keeps_models = keeps_models
         self._rules = rules
         self._project = project
         self._project.load = self._other
@@ -153,12 +146,16 @@ class Checker:
 
     def run(self, source: Source, mode: FixMode) -> Outcome:
         """Check one file, and fix it as far as `mode` says."""
+        from amplint.model.module import ModuleModel
         from amplint.syntax.pause import no_garbage_collection
 
         with no_garbage_collection():
             try:
                 return self._run(source, mode)
             finally:
+                model = self._models.get(source.data)
+                if isinstance(model, ModuleModel):  # for the files that use it
+                    self._project.keep_model(model)
                 self._models.clear()
 
     def _run(self, source: Source, mode: FixMode) -> Outcome:
@@ -247,15 +244,10 @@ class Checker:
     def model(self, source: Source) -> ModuleModel | SyntaxProblem:
         """The model of a file, or why it cannot be parsed."""
         from amplint import engine
-        from amplint.model.module import ModuleModel
 
-        found = self._models.get(source.data)
-        if found is None and self._keeps_models:
-            found = self._project.model_at_hand(source)
+        found = self._models.get(source.data) or self._project.model_at_hand(source)
         if found is None:
             found = engine.model_of(source, self._settings)
-            if self._keeps_models and isinstance(found, ModuleModel):
-                self._project.keep_model(source, found)
         self._models[source.data] = found
         return found
 

@@ -45,10 +45,10 @@ class Open:
         self.scope = scope
         self.rules: Sequence[Rule] = select_rules(scope.settings)
         self.project = Project((), Path(scope.base).absolute().as_posix())
-        self.checker = Checker(scope.settings, self.rules, self.project, keeps_models=False)
+        self.checker = Checker(scope.settings, self.rules, self.project)
         #: For first looks, which make no fixes.
         unfixed = replace(scope.settings, fixable=())
-        self._first_sight = Checker(unfixed, self.rules, self.project, keeps_models=False)
+        self._first_sight = Checker(unfixed, self.rules, self.project)
         self._nearby = Nearby()
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}

@@ -150,9 +150,12 @@ class Project:
         """The model of a source, if it was made before."""
         return self._models.get((_digest(source), source.filename))
 
-    def keep_model(self, source: Source, model: ModuleModel) -> None:
-        """Keep the model of a file that was checked for those that use the file."""
-        self._keep((_digest(source), source.filename), model)
+    def keep_model(self, model: ModuleModel) -> None:
+        """Keep the model of a file that was checked for those that use the file; what was found of it is dropped."""
+        from amplint.flow.remembered import forget
+
+        forget(model)
+        self._keep((_digest(model.source), model.filename), model)
 
     def _keep(self, key: tuple[str, str], model: ModuleModel | None) -> None:
         from amplint.flow.remembered import forget
@@ -161,7 +164,7 @@ class Project:
         if len(self._models) > _MOST_MODELS:
             _, oldest = self._models.popitem(last=False)
             if oldest is not None:
-                forget(oldest)
+                forget(oldest)  # results lead back to their model
 
     def definition(self, filename: str, name: str) -> tuple[str, str] | None:
         """The file and the name in it that the qualified `name` of `filename` denotes, where that is known.

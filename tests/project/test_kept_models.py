@@ -6,7 +6,7 @@ from amplint.config import Settings
 from amplint.project.link import ModuleIndex, Project
 from amplint.registry import select_rules
 from amplint.source import Source, source_from_text
-from amplint.work import Checker, digest, extract
+from amplint.work import NO_FIX, Checker, digest, extract
 
 SETTINGS = Settings(select=("AMP201",), target="npu")
 LOOP = """\
@@ -50,5 +50,7 @@ def test_a_model_is_made_once():
     other = source_from_text(SCALES, "helper.py")
     project.unsaved["helper.py"] = other
     project.update([index(source_from_text(LOOP, "loop.py")), index(other)])
-    own = checker.model(other)
-    assert project.model("helper.py") is own
+    checker.run(other, NO_FIX)
+    used = project.model("helper.py")
+    assert used is not None
+    assert checker.model(other) is used
