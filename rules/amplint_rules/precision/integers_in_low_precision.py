@@ -19,6 +19,8 @@ from amplint_rules.precision.evidence import Suspect
 
 _PRODUCTS = ("mul", "outer", "ger", "einsum", "matmul", "bmm", "div")
 _INTEGERS = frozenset((INT, INT64))
+#: Levels of noise, which some call timesteps and which are no integers.
+_NOISE = re.compile(r"sigma|noise_?level", re.IGNORECASE)
 _COUNTS = re.compile(
     r"^(time_?steps?|t_steps?|time_?ids?|positions?|pos_?ids?|position_ids|token_ids|input_ids)$"
 )
@@ -117,12 +119,17 @@ def _angles(ctx: Context, applied: Applied) -> Iterator[Suspect]:
     yield Suspect(
         applied.site,
         f"positions are multiplied by frequencies or slopes in {dtype}, which has no integers between "
-        f"{'2048 and 2050' if is_half else '256 and 258'}: at a position of 1000 an angle is off by up to "
-        f"{'half a radian' if is_half else 'several radians'}; multiply in float32 and cast what comes out",
+        f"{'2048 and 2050' if is_half else '256 and 258'}: a product of about 1000 is off by up to "
+        f"{'0.25' if is_half else '2'}; multiply in float32 and cast what comes out",
         (*evidence.origin(worst), (applied.site, f"multiplied in {dtype}")),
         sure,
         applied.entry,
     )
+
+
+def _statement(ctx: Context, applied: Applied) -> str:
+    model, found = evidence.place(ctx, applied.site)
+    return model.tree.code(model.tree.statement(found))
 
 
 def _cast(ctx: Context, applied: Applied) -> Iterator[Suspect]:
@@ -143,6 +150,7 @@ def _cast(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         not _COUNTS.match(_written(ctx, applied))
         or "frequencies" in source.marks
         or is_certain(source.dtypes)
+        or _NOISE.search(_statement(ctx, applied))
     ):
         return
     high = Confidence.MEDIUM

@@ -63,8 +63,9 @@ def _of_loss(ctx: Context, applied: Applied) -> Iterator[Suspect]:
         return
     sure = evidence.confidence(result.dtypes)
     if sure is Confidence.LOW and _is_output(prediction) and applied.ambient.enabled is False:
-        others = [t for t in applied.tensors[1:] if not is_certain(t.dtypes) and not _is_output(t)]
-        if applied.op in _OF_CLASSES or not others:
+        # a float32 target makes the others compute in float32
+        targets = [v for v in applied.args[1:2] if not isinstance(v, Tensor) or not _is_low(v)]
+        if applied.op in _OF_CLASSES or not targets:
             sure = Confidence.MEDIUM
     if not evidence.leaves_region(ctx, prediction):
         if applied.op not in _EXPONENTIAL:
@@ -89,6 +90,10 @@ def _of_distribution(ctx: Context, applied: Applied) -> Iterator[Suspect]:
 def _is_output(value: Tensor) -> bool:
     """The result of a model that is not looked into, where it is called in a region or is low precision itself."""
     return "output" in value.marks and is_possible(value.dtypes) and value.dtypes <= LOW | {UNKNOWN}
+
+
+def _is_low(value: Tensor) -> bool:
+    return is_certain(value.dtypes) or _is_output(value)
 
 
 def _suspect(

@@ -30,6 +30,8 @@ def _suspects(ctx: Context) -> Iterator[Suspect]:
         sure = evidence.confidence(result.dtypes, high=Confidence.MEDIUM)
         if sure is None:
             continue
+        if applied.no_grad and not evidence.trains(ctx):
+            sure = Confidence.LOW  # a model made half for inference is made so on purpose
         dtype = evidence.said(scores.dtypes)
         yield Suspect(
             applied.site,
