@@ -70,6 +70,10 @@ class Server(LanguageServer):
         document = self.client_capabilities.text_document
         return document is not None and document.diagnostic is not None
 
+    def pushes(self, uri: str) -> bool:
+        """Whether the client is told of the diagnostics of a document, or notebook, without asking."""
+        return not self.pulls or self.session.is_notebook(uri)
+
     def warn(self, text: str) -> None:
         """Show a message to the user."""
         self.window_show_message(t.ShowMessageParams(t.MessageType.Warning, f"amplint: {text}"))
@@ -78,16 +82,30 @@ class Server(LanguageServer):
     # -- diagnostics -----------------------------------------------------------------------------------------
 
     def publish(self, uri: str, result: Result) -> None:
-        """Push a result; a client that pulls is told to ask again, where it has got less than this."""
-        if self.pulls:
+        """Push a result; a client that pulls is told to ask again, where it has got less than this.
+
+        For the cells of a notebook results are always pushed: that is what clients expect.
+        """
+        if self.session.is_notebook(uri):
+            for page in result.pages.values():
+                view = result.cells.get(page.uri)
+                self._push(page.uri, page.version, view.diagnostics if view is not None else [])
+        elif self.pulls:
             given = self._given.pop(uri, None)
             is_more = not result.provisional and given is not None and given[0] == result.stamp
             if is_more and given is not None and given[1] != result.identity:
                 self.outdated()
         else:
-            self.text_document_publish_diagnostics(
-                t.PublishDiagnosticsParams(uri=uri, version=result.version, diagnostics=result.diagnostics)
-            )
+            self._push(uri, result.version, result.diagnostics)
+
+    def _push(self, uri: str, version: int | None, diagnostics: list[t.Diagnostic]) -> None:
+        self.text_document_publish_diagnostics(
+            t.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=diagnostics)
+        )
+
+    def clear(self, uri: str) -> None:
+        """Take the diagnostics of a document away, if they are pushed."""
+        self.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
 
     async def diagnosed(self, uri: str) -> Result | None:
         """What is known of a document: a first look, if the client can be told to ask again."""
@@ -106,11 +124,10 @@ class Server(LanguageServer):
 
     def outdated(self) -> None:
         """Results of some documents are outdated: check these, or have the client ask for them."""
-        if not self.pulls:
-            for uri in self.session.open:
+        for uri in self.session.open:
+            if self.pushes(uri):
                 self.session.check_soon(uri, 0)
-            return
-        if self.can_be_told:
+        if self.pulls and self.can_be_told:
             self.workspace_diagnostic_refresh(None)
 
     def reconfigured(self) -> None:
@@ -188,7 +205,7 @@ class Server(LanguageServer):
             return None
         for problem in made.problems:
             self.warn(problem)
-        return actions.edit_of(uri, result.version, result.text, made) if made.edits else None
+        return actions.edit_of(uri, result, made) if made.edits else None
 
     async def apply(self, label: str, uri: str, work: Callable[..., Rewritten]) -> bool:
         """Have the client make an edit of a document."""
@@ -234,12 +251,14 @@ class Server(LanguageServer):
 
     async def check_files(self, progress: Progress) -> list[tuple[str, str, list[t.Diagnostic]]] | None:
         """(URI, identity, diagnostics) of all files of the workspace, open ones as they are in the editor."""
-        found = []
+        found: list[tuple[str, str, list[t.Diagnostic]]] = []
         opened = set()
         for uri in self.session.open:
             result = await self.session.current(uri)
             opened.add(path_of(uri) or "")
-            if result is not None:
+            if result is not None and self.session.is_notebook(uri):
+                found.extend((cell, view.identity, view.diagnostics) for cell, view in result.cells.items())
+            elif result is not None:
                 found.append((uri, result.identity, result.diagnostics))
         encoding = encoding_of(self.workspace.position_encoding)
         for folder in self.session.workspace_folders:
@@ -270,5 +289,5 @@ class Server(LanguageServer):
     def changed(self, uri: str, *, opened: bool = False) -> None:
         """The text of a document changed."""
         self.session.touch(uri)
-        if not self.pulls:
+        if self.pushes(uri):
             self.session.check_soon(uri, 0 if opened else self.session.editor.debounce / 1000)

@@ -14,10 +14,10 @@ from amplint.config import ConfigError, Settings
 from amplint.discover import display_name
 from amplint.lsp import worker
 from amplint.lsp.analysis import LATER, NOW, SOON, Analysis, WorkerDied
-from amplint.lsp.documents import Document, Documents, path_of, uri_of
+from amplint.lsp.documents import Documents, Opened, path_of, uri_of
 from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.positions import Text
-from amplint.lsp.results import Result, result_of
+from amplint.lsp.results import Result, notebook_result, result_of
 from amplint.lsp.settings import EditorSettings, Scope, Scopes
 from amplint.lsp.workspace import Folders, Progress, unheard
 
@@ -43,13 +43,13 @@ class _State:
     check: asyncio.Task[Result | None] | None = None
     #: The check has not begun: it waits for the user to stop typing.
     is_waiting: bool = False
-    #: A text that killed the worker; it is not tried again.
-    deadly: str | None = None
+    #: What killed the worker; it is not tried again.
+    deadly: Unsaved | None = None
     scopes: set[Scope] = field(default_factory=set)
 
 
 class Session:
-    """Open documents and their results. All of it lives on the event loop of the server."""
+    """Open documents and notebooks and their results. All of it lives on the event loop of the server."""
 
     def __init__(self, documents: Documents, warn: Callable[[str], None]) -> None:
         self.documents = documents
@@ -114,6 +114,10 @@ class Session:
         """URIs of the open documents."""
         return list(self._states)
 
+    def is_notebook(self, uri: str) -> bool:
+        """Whether this is the URI of an open notebook, or of a cell of one."""
+        return self.documents.notebook(uri) is not None
+
     def has_result(self, uri: str) -> Result | None:
         """The newest result of a document, perhaps of an older text than it has."""
         state = self._states.get(uri)
@@ -133,7 +137,11 @@ class Session:
             self._begin(uri, state, delay, SOON)
 
     async def current(self, uri: str) -> Result | None:
-        """The result for a document as it is; None for one that is not open, or excluded."""
+        """The result for a document as it is (of a cell, in its notebook); None for one that is not open."""
+        notebook = self.documents.notebook(uri)
+        if notebook is not None and notebook.uri != uri:
+            whole = await self.current(notebook.uri)
+            return whole.cells.get(uri) if whole is not None else None
         while True:
             state = self._states.get(uri)
             if state is None:
@@ -191,18 +199,18 @@ class Session:
         if delay:
             await asyncio.sleep(delay)
             state.is_waiting = False
-        document = self.documents.open_document(uri)
-        if document is None:
+        opened = self.documents.opened(uri)
+        if opened is None:
             return None
-        stamp, version, text = state.stamp, document.version, document.content
-        unsaved = self.unsaved(uri, document)
+        stamp, version, text = state.stamp, opened.version, opened.text
+        unsaved = self.unsaved(uri, opened)
         if unsaved is None:
             checked = Checked()
             unsaved = Unsaved(Scope(os.curdir, Settings()), uri, None, text.text)
         else:
             state.scopes.add(unsaved.scope)
             await self._teach(unsaved.scope)
-            if state.result is not None and state.deadly != text.text:
+            if state.result is not None and state.deadly != unsaved and opened.cells is None:
                 seen = await self._glanced(unsaved, state, urgency)
                 if seen is not None and self._states.get(uri) is state and state.stamp == stamp:
                     where = self._elsewhere(unsaved.scope)
@@ -213,7 +221,11 @@ class Session:
             checked = await self._checked(unsaved, state, urgency)
         for error in checked.internal_errors:
             self.warn(f"{unsaved.filename}: internal error: {error}")
-        made = result_of(checked, state.result, stamp, version, text, unsaved, self._elsewhere(unsaved.scope))
+        where = self._elsewhere(unsaved.scope)
+        if opened.cells is None:
+            made = result_of(checked, state.result, stamp, version, text, unsaved, where)
+        else:
+            made = notebook_result(checked, state.result, stamp, opened, unsaved, where)
         if self._states.get(uri) is not state or state.stamp != stamp:
             return made  # of no use any more: not published
         state.result, state.first = made, None
@@ -239,18 +251,18 @@ class Session:
         try:
             return await self.analysis.ask(urgency, worker.glance, unsaved)
         except WorkerDied:
-            state.deadly = unsaved.text
+            state.deadly = unsaved
         except Exception:
             self.warn(f"{unsaved.filename}: a first look failed")
         return None
 
     async def _checked(self, unsaved: Unsaved, state: _State, urgency: int) -> Checked:
         """What the worker says of a document; never raises for what is in it."""
-        if state.deadly != unsaved.text:
+        if state.deadly != unsaved:
             try:
                 return await self.analysis.ask(urgency, worker.check, unsaved)
             except WorkerDied:
-                state.deadly = unsaved.text
+                state.deadly = unsaved
             except Exception as error:
                 return Checked(internal_errors=(f"{type(error).__name__}: {error}",))
         return Checked(internal_errors=("the process that analysed it died; nothing in it was checked",))
@@ -316,7 +328,7 @@ class Session:
 
     # -- where a document belongs ----------------------------------------------------------------------------
 
-    def unsaved(self, uri: str, document: Document) -> Unsaved | None:
+    def unsaved(self, uri: str, opened: Opened) -> Unsaved | None:
         """A document for the worker; None when it is excluded, or its configuration is broken (which is said)."""
         path = path_of(uri)
         base = self.folder_of(path)
@@ -327,7 +339,7 @@ class Session:
             return None
         if path is not None and self.scopes.excludes(path, scope):
             return None
-        return Unsaved(scope, _name(path, uri, scope), path, document.content.text)
+        return Unsaved(scope, _name(path, uri, scope), path, opened.text.text, opened.sources)
 
     def folder_of(self, path: str | None) -> str:
         """The innermost workspace folder around a file, or the file's own folder."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplint.cancel import Cancelled, stopping_when
-from amplint.finding import Finding, Span
+from amplint.finding import Finding, Note, Position, Span
 from amplint.lsp.messages import Annotation, Checked, CheckedFile, Replaced, Rewritten, Unsaved, Wanted
 from amplint.lsp.settings import Scope
-from amplint.source import Source, SourceError, source_from_text
+from amplint.source import NOTEBOOK, Source, SourceError, source_from_cells, source_from_text
 
 if TYPE_CHECKING:
     from amplint.model.module import ModuleModel
@@ -74,7 +74,7 @@ class Open:
             self._asked.pop(name, None)
             self._settled[name] = (source.text, ())
             self.checker.forget()
-            return Checked(stale=self._stale(name))
+            return Checked(stale=self._stale(name), cells=source.cells)
         with no_garbage_collection():
             outcome = self.checker.check(source)
             broken = self.checker.is_broken(source)
@@ -87,6 +87,7 @@ class Open:
             broken=broken,
             internal_errors=tuple(error.message for error in outcome.internal_errors),
             stale=self._stale(name),
+            cells=source.cells,
         )
 
     def glance(self, document: Unsaved) -> Checked | None:
@@ -175,8 +176,7 @@ class Open:
         mode = FixMode(wanted.ports, wanted.repairs, wanted.unsafe, codes=wanted.codes)
         outcome = self.checker.run(source, mode)
         problems = tuple(error.message for error in outcome.internal_errors)
-        edits = differences(source.text, outcome.source.text, len(document.text) - len(source.text))
-        return Rewritten(edits, len(outcome.fixed), problems)
+        return Rewritten(edits_between(document, source, outcome.source), len(outcome.fixed), problems)
 
     def ignore(self, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
         """Write a comment that silences a finding."""
@@ -192,7 +192,7 @@ class Open:
         made = silence(source, found, reason, date.today())
         if not made.findings:
             return Rewritten(problems=("no comment can silence this finding",))
-        return Rewritten(differences(source.text, made.source.text, len(document.text) - len(source.text)))
+        return Rewritten(edits_between(document, source, made.source))
 
     def model(self, document: Unsaved) -> ModuleModel | None:
         """The model of a document; None where it cannot be parsed."""
@@ -223,8 +223,15 @@ class Open:
         outcome = self.checker.run(source, NO_FIX)
         identity = digest(repr((digest(source.data), sorted(outcome.asked.items()))).encode())
         errors = tuple(error.message for error in outcome.internal_errors)
-        text = source.text if outcome.findings else ""
-        return CheckedFile(path, name, identity, text, tuple(outcome.findings), errors)
+        found = tuple(outcome.findings)
+        if not found:
+            return CheckedFile(path, name, identity, internal_errors=errors)
+        if source.cells is None:
+            return CheckedFile(path, name, identity, source.text, found, errors)
+        raw = source_from_text(source.data.decode("utf-8-sig", "replace"), name.removesuffix(NOTEBOOK))
+        return CheckedFile(
+            path, name, identity, raw.text, tuple(in_file(each, source, raw) for each in found), errors
+        )
 
     def _follow(self, path: Path, imports: Sequence[tuple[str, str]]) -> None:
         """Take in the files that a document imports, as a run over a few files does."""
@@ -424,8 +431,47 @@ def learn(state: State, scope: Scope, modules: Sequence[ModuleIndex]) -> tuple[s
 
 def source_of(document: Unsaved) -> Source:
     """A document as the analyses see it. SourceError when it is no text that Python reads."""
-    source = source_from_text(document.text, document.filename)
+    if document.cells is None:
+        source = source_from_text(document.text, document.filename)
+    else:
+        source = source_from_cells(document.cells, document.filename)
     return replace(source, path=Path(document.path)) if document.path is not None else source
+
+
+def edits_between(document: Unsaved, before: Source, after: Source) -> tuple[Replaced, ...]:
+    """What turns a document into another one, or each cell of a notebook."""
+    if before.cells is None or after.cells is None:
+        return differences(before.text, after.text, len(document.text) - len(before.text))
+    pairs = zip(before.cells.sources, after.cells.sources, strict=True)
+    return tuple(
+        replace(each, cell=number)
+        for number, (old, new) in enumerate(pairs, 1)
+        if old is not None and new is not None
+        for each in differences(old, new)
+    )
+
+
+def in_file(finding: Finding, source: Source, raw: Source) -> Finding:
+    """A finding in a notebook that is not open: at the rows of its file, with the cell in words, and without a fix."""
+    first, last = source.file_rows(finding.start.row, finding.end.row)
+    place = source.place(finding.start)
+    start, end = Position(first, 1), Position(last, len(raw.line_text(last)) + 1)
+    return replace(
+        finding,
+        message=f"{finding.message} (cell {place.cell}, line {place.row})",
+        start=start,
+        end=end,
+        span=Span(raw.offset(start), raw.line_starts[last - 1] + end.column - 1),
+        trace=tuple(_note_in_file(note, finding, source) for note in finding.trace),
+        fix=None,
+        no_fix_reason="not while the notebook is not open",
+    )
+
+
+def _note_in_file(note: Note, finding: Finding, source: Source) -> Note:
+    if note.filename != finding.filename:
+        return note
+    return Note(note.filename, Position(source.file_rows(note.start.row, note.start.row)[0], 1), note.message)
 
 
 def differences(before: str, after: str, shift: int = 0) -> tuple[Replaced, ...]:

@@ -5,6 +5,7 @@ A second process looks at them, so that nobody who types waits for it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ class Folders:
         #: Folder -> (name -> what is known of that file).
         self.indexes: dict[str, dict[str, ModuleIndex]] = {}
         self._taught: set[Scope] = set()
+        #: Held while an index takes in what changed on disk.
+        self._updating = asyncio.Lock()
 
     def _restarted(self) -> None:
         self._taught.clear()
@@ -77,11 +80,12 @@ class Folders:
         known = self.indexes.get(folder)
         if known is None:
             return
-        try:
-            scope = self._scopes.of(None, folder, editor)
-            modules = await self.analysis.ask(LATER, worker.index, scope, paths)
-        except (ConfigError, WorkerDied):
-            return
+        async with self._updating:
+            try:
+                scope = self._scopes.of(None, folder, editor)
+                modules = await self.analysis.ask(LATER, worker.index, scope, paths)
+            except (ConfigError, WorkerDied):
+                return
         for path in paths:
             known.pop(os.path.relpath(path, folder).replace(os.sep, "/"), None)
         known.update((module.filename, module) for module in modules)
@@ -94,6 +98,8 @@ class Folders:
         if folder not in self.indexes and not await self.index(folder, editor, progress):
             return None
         base = self._scopes.of(None, folder, editor)
+        async with self._updating:
+            pass  # what changed before somebody asked is known now
         paths = [os.path.join(folder, name) for name in sorted(self.indexes[folder])]
         found = []
         for number, path in enumerate(paths):
