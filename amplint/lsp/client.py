@@ -11,7 +11,7 @@ from typing import TypeVar
 from lsprotocol import types as t
 from pygls.lsp.server import LanguageServer
 
-from amplint.config import ConfigError
+from amplint.config import BASELINE, ConfigError
 from amplint.discover import SUFFIXES
 from amplint.lsp import actions
 from amplint.lsp.analysis import NOW, WorkerDied
@@ -26,8 +26,8 @@ from amplint.lsp.workspace import Progress, unheard
 
 ResultT = TypeVar("ResultT")
 
-#: Files in which the configuration is.
-CONFIGURATION = ("pyproject.toml", "amplint.toml")
+#: Files that decide what is found.
+CONFIGURATION = ("pyproject.toml", "amplint.toml", BASELINE)
 
 
 class Server(LanguageServer):

@@ -34,6 +34,8 @@ class Checked:
     provisional: bool = False
     #: Failures of amplint itself, in one line each.
     internal_errors: tuple[str, ...] = ()
+    #: What is wrong with the baseline, in one line.
+    problem: str = ""
     #: Names of other open documents whose findings this document's new text may change.
     stale: tuple[str, ...] = ()
     #: Of a notebook, the module that was checked.

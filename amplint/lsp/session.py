@@ -221,6 +221,8 @@ class Session:
             checked = await self._checked(unsaved, state, urgency)
         for error in checked.internal_errors:
             self.warn(f"{unsaved.filename}: internal error: {error}")
+        if checked.problem:
+            self.warn(f"baseline: {checked.problem}")
         where = self._elsewhere(unsaved.scope)
         if opened.cells is None:
             made = result_of(checked, state.result, stamp, version, text, unsaved, where)

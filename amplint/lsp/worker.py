@@ -37,6 +37,7 @@ class Open:
     """The documents of one scope that are open, and the project that they are part of."""
 
     def __init__(self, scope: Scope) -> None:
+        from amplint.lsp.known import Known
         from amplint.project.link import Project
         from amplint.project.nearby import Nearby
         from amplint.registry import select_rules
@@ -49,6 +50,7 @@ class Open:
         #: For first looks, which make no fixes.
         self._first_sight = Checker(replace(scope.settings, fixable=()), self.rules, self.project)
         self._nearby = Nearby()
+        self._known = Known(scope)
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
         #: Name -> the last text that could be parsed, and what was found in it.
@@ -56,8 +58,8 @@ class Open:
         #: Name -> the imports whose files were taken in last.
         self._followed: dict[str, object] = {}
 
-    def check(self, document: Unsaved) -> Checked:
-        """Check one document."""
+    def check(self, document: Unsaved, *, with_known: bool = False) -> Checked:
+        """Check one document; findings of the baseline are left out unless they are asked for."""
         from amplint.syntax.pause import no_garbage_collection
         from amplint.work import not_text
 
@@ -80,11 +82,13 @@ class Open:
             broken = self.checker.is_broken(source)
             self.checker.forget(source)
         self._asked[name] = outcome.asked
+        new = self._known.new(outcome.findings, source)
         if not broken:
-            self._settled[name] = (source.text, tuple(outcome.findings))
+            self._settled[name] = (source.text, new)
         return Checked(
-            tuple(outcome.findings),
+            tuple(outcome.findings) if with_known else new,
             broken=broken,
+            problem=self._known.problem,
             internal_errors=tuple(error.message for error in outcome.internal_errors),
             stale=self._stale(name),
             cells=source.cells,
@@ -107,7 +111,7 @@ class Open:
             found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
             return Checked(tuple(found), broken=True, provisional=True)
         before = self._settled.get(document.filename)
-        if before is None or tree is None:
+        if before is None or tree is None or not self._known.is_current:
             return None
         if before[0] == source.text:
             is_same = self.project.holds(document.filename, self._asked.get(document.filename, {}))
@@ -123,7 +127,8 @@ class Open:
         self._first_sight.forget()
         if is_broken or seen.internal_errors:
             return None
-        findings = glance.merged(source, glance.Seen(look, tuple(seen.findings)), change, before[1])
+        new = self._known.new(seen.findings, shown)  # what stays of the text is all that a baseline looks at
+        findings = glance.merged(source, glance.Seen(look, new), change, before[1])
         return Checked(findings, provisional=True)
 
     def take_in(self, document: Unsaved, source: Source) -> Extract:
@@ -221,9 +226,10 @@ class Open:
         if not extract(source, self.rules).admitted:
             return CheckedFile(path, name, digest(source.data))
         outcome = self.checker.run(source, NO_FIX)
-        identity = digest(repr((digest(source.data), sorted(outcome.asked.items()))).encode())
         errors = tuple(error.message for error in outcome.internal_errors)
-        found = tuple(outcome.findings)
+        found = self._known.new(outcome.findings, source)
+        parts = digest(source.data), sorted(outcome.asked.items()), [each.fingerprint for each in found]
+        identity = digest(repr(parts).encode())
         if not found:
             return CheckedFile(path, name, identity, internal_errors=errors)
         if source.cells is None:
@@ -369,7 +375,7 @@ def lenses(state: State, document: Unsaved) -> list[Annotation]:
     """What is to be said of the training steps of a document."""
     from amplint.lsp import beliefs
 
-    findings = check(state, document).findings
+    findings = state.scope(document.scope).check(document, with_known=True).findings
     found = _about(state, document, lambda model, project: beliefs.lenses(model, project, findings))
     return found or []
 
