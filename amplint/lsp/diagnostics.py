@@ -1,13 +1,13 @@
-"""Findings as the diagnostics of the protocol; what code actions need travels in their `data`."""
+"""Findings as the diagnostics of the protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lsprotocol import types as t
 
-from amplint.finding import Finding, Fix, Severity, Span
+from amplint.finding import Finding, Severity, Span
 from amplint.lsp.positions import Text
 
 SOURCE = "amplint"
@@ -23,21 +23,10 @@ _UNNECESSARY = frozenset({"AMP901", "AMP903"})
 
 #: Name of a file in findings -> its URI and its text, for positions in it.
 Elsewhere = Callable[[str], tuple[str, Text | None]]
-#: What a fix does: (URI and version of the document, None for the own one), where, and what is to stand there.
-PlacedEdits = Iterator[tuple[tuple[str, int | None] | None, t.Range, str]]
 
 
-def diagnostic(
-    finding: Finding,
-    text: Text,
-    version: int | None,
-    elsewhere: Elsewhere,
-    placed: Callable[[Fix], PlacedEdits] | None = None,
-) -> t.Diagnostic:
-    """One finding about a text; `version` is that of the document that it is about.
-
-    `placed` gives the edits of a fix; without it they are edits of the text.
-    """
+def diagnostic(finding: Finding, text: Text, version: int | None, elsewhere: Elsewhere) -> t.Diagnostic:
+    """One finding about a text; `version` is that of the document that it is about."""
     return t.Diagnostic(
         range=_visible(text, finding.span),
         message=finding.message,
@@ -47,46 +36,21 @@ def diagnostic(
         source=SOURCE,
         tags=_tags(finding.code),
         related_information=list(_related(finding, elsewhere)) or None,
-        data=data_of(finding, version, placed or (lambda fix: edits_of(fix, text))),
+        data=_data(finding, version),
     )
 
 
-def data_of(finding: Finding, version: int | None, placed: Callable[[Fix], PlacedEdits]) -> dict[str, Any]:
-    """What code actions need to know of a finding."""
+def _data(finding: Finding, version: int | None) -> dict[str, Any]:
+    """What clients may want to know of a finding. Edits are made when they are asked for: they are many."""
+    fix = finding.fix
     return {
         "version": version,
         "name": finding.name,
         "fingerprint": finding.fingerprint,
-        "fix": _fix_data(finding.fix, placed) if finding.fix is not None else None,
+        "fix": {"kind": fix.kind.value, "applicability": fix.applicability.value, "message": fix.message}
+        if fix is not None
+        else None,
         "noFixReason": finding.no_fix_reason,
-    }
-
-
-def edits_of(fix: Fix, text: Text) -> PlacedEdits:
-    """What a fix does to a text."""
-    for edit in sorted(fix.edits, key=lambda edit: edit.sort_key):
-        yield None, text.range(edit.span), edit.content
-
-
-def _fix_data(fix: Fix, placed: Callable[[Fix], PlacedEdits]) -> dict[str, Any]:
-    """A fix with its edits in the client's positions; edits of other documents say which."""
-    edits = []
-    for document, place, content in placed(fix):
-        made: dict[str, Any] = {
-            "range": {
-                "start": {"line": place.start.line, "character": place.start.character},
-                "end": {"line": place.end.line, "character": place.end.character},
-            },
-            "newText": content,
-        }
-        if document is not None:
-            made["uri"], made["version"] = document
-        edits.append(made)
-    return {
-        "kind": fix.kind.value,
-        "applicability": fix.applicability.value,
-        "message": fix.message,
-        "edits": edits,
     }
 
 

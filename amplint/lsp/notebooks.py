@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lsprotocol import types as t
 
 from amplint.finding import Finding, Fix, Note, Position, Span
-from amplint.lsp.diagnostics import PlacedEdits
 from amplint.lsp.documents import OpenCell
 from amplint.lsp.positions import Text
 from amplint.notebook.cells import Cell, Cells
@@ -78,7 +77,7 @@ class InCell:
         trace = tuple(self._note(note, finding) for note in finding.trace)
         return replace(finding, span=span, start=start, end=end, trace=trace)
 
-    def edits(self, fix: Fix) -> PlacedEdits:
+    def edits(self, fix: Fix) -> Iterator[tuple[OpenCell, t.TextEdit]]:
         """What a fix does to the cells."""
         source = self.module.source
         for edit in sorted(dict.fromkeys(fix.edits), key=lambda edit: edit.sort_key):
@@ -87,12 +86,8 @@ class InCell:
             page = self.module.pages.get(made.cell) if made is not None else None
             if made is not None and page is not None:
                 text = page.text
-                document = None if page is self.page else (page.uri, page.version)
-                yield (
-                    document,
-                    t.Range(text.row_column(made.start), text.row_column(made.end)),
-                    made.content,
-                )
+                place = t.Range(text.row_column(made.start), text.row_column(made.end))
+                yield page, t.TextEdit(place, made.content)
 
     def elsewhere(
         self, others: Callable[[str], tuple[str, Text | None]]

@@ -9,13 +9,16 @@ from functools import cached_property
 
 from lsprotocol import types as t
 
-from amplint.finding import Finding, Span
+from amplint.finding import Finding, Fix, Span
 from amplint.lsp.diagnostics import diagnostic
 from amplint.lsp.documents import OpenCell, Opened
 from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.moves import Change
 from amplint.lsp.notebooks import InCell, module_of
 from amplint.lsp.positions import Text
+
+#: (URI, version) -> edits of that document.
+Changes = dict[tuple[str, "int | None"], list["t.TextEdit | t.AnnotatedTextEdit | t.SnippetTextEdit"]]
 
 _BROKEN = "not while the file cannot be parsed"
 
@@ -52,16 +55,35 @@ class Result:
     @cached_property
     def diagnostics(self) -> list[t.Diagnostic]:
         """The findings as diagnostics."""
-        edits = self.in_cell.edits if self.in_cell is not None else None
-        return [
-            diagnostic(finding, self.text, self.version, self._elsewhere, edits) for finding in self.findings
-        ]
+        return [diagnostic(finding, self.text, self.version, self._elsewhere) for finding in self.findings]
 
     @property
-    def everything(self) -> list[t.Diagnostic]:
-        """The diagnostics of the document, or of all cells of the notebook."""
+    def everything(self) -> list[Finding]:
+        """The findings of the document, or of all cells of the notebook."""
         views = self.cells.values() if self.cells else (self,)
-        return [each for view in views for each in view.diagnostics]
+        return [each for view in views for each in view.findings]
+
+    def within(self, start: int, end: int) -> list[tuple[Finding, t.Diagnostic]]:
+        """The findings that what is between two offsets touches."""
+        first, last = start - self.text.bom, end - self.text.bom
+        return [
+            (finding, each)
+            for finding, each in zip(self.findings, self.diagnostics, strict=True)
+            if finding.span.start <= last
+            and (finding.span.end >= first or self.text.offset(each.range.end) >= start)
+        ]
+
+    def edits(self, uri: str, fix: Fix) -> Changes:
+        """What a fix does to this document, whose URI is given, or to the cells of the notebook."""
+        if self.in_cell is None:
+            edits = sorted(fix.edits, key=lambda edit: edit.sort_key)
+            return {
+                (uri, self.version): [t.TextEdit(self.text.range(each.span), each.content) for each in edits]
+            }
+        found: Changes = {}
+        for page, edit in self.in_cell.edits(fix):
+            found.setdefault((page.uri, page.version), []).append(edit)
+        return found
 
     @cached_property
     def identity(self) -> str:

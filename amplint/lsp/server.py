@@ -132,12 +132,7 @@ async def code_action(ls: Server, params: t.CodeActionParams) -> list[t.CodeActi
     if result is None:
         return []
     start, end = result.text.offset(params.range.start), result.text.offset(params.range.end)
-    found = [
-        d
-        for d in result.diagnostics
-        if result.text.offset(d.range.start) <= end and result.text.offset(d.range.end) >= start
-    ]
-    return list(actions.actions(uri, result, found, params.context.only))
+    return list(actions.actions(uri, result, result.within(start, end), params.context.only))
 
 
 @server.feature(t.CODE_ACTION_RESOLVE)

@@ -20,9 +20,11 @@ from amplint.lsp.settings import Scope
 from amplint.source import NOTEBOOK, Source, SourceError, source_from_cells, source_from_text
 
 if TYPE_CHECKING:
+    from amplint.lsp.outline import Outline
     from amplint.model.module import ModuleModel
     from amplint.project.link import ModuleIndex, Project
     from amplint.rule import Rule
+    from amplint.syntax.syntax_error import SyntaxProblem
     from amplint.work import Extract
 
 ResultT = TypeVar("ResultT")
@@ -55,6 +57,8 @@ class Open:
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
         #: Name -> the last text that could be parsed, and what was found in it.
         self._settled: dict[str, tuple[str, tuple[Finding, ...]]] = {}
+        #: Name -> the outline of the last text of it that could be parsed.
+        self._outlines: dict[str, Outline] = {}
         #: Name -> the imports whose files were taken in last.
         self._followed: dict[str, object] = {}
 
@@ -100,24 +104,24 @@ class Open:
         from amplint.lsp import glance
         from amplint.lsp.moves import Change
         from amplint.syntax.pause import no_garbage_collection
-        from amplint.syntax.syntax_error import parsed
 
         try:
             source = source_of(document)
         except SourceError:
             return None
-        problem, tree = parsed(source.text)
+        with no_garbage_collection():
+            outline, problem = self._outline(document.filename, source.text)
         if problem is not None:
             found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
             return Checked(tuple(found), broken=True, provisional=True)
         before = self._settled.get(document.filename)
-        if before is None or tree is None or not self._known.is_current:
+        if before is None or outline is None or not self._known.is_current:
             return None
         if before[0] == source.text:
             is_same = self.project.holds(document.filename, self._asked.get(document.filename, {}))
             return Checked(before[1], provisional=True) if is_same else None
         change = Change(before[0], source.text)
-        look = glance.reduced(source, tree, change)
+        look = glance.reduced(source, outline, change)
         if look is None:
             return None
         shown = source_of(replace(document, text=look.text))
@@ -130,6 +134,21 @@ class Open:
         new = self._known.new(seen.findings, shown)  # what stays of the text is all that a baseline looks at
         findings = glance.merged(source, glance.Seen(look, new), change, before[1])
         return Checked(findings, provisional=True)
+
+    def _outline(self, name: str, text: str) -> tuple[Outline | None, SyntaxProblem | None]:
+        """The outline of a text, or why it cannot be parsed; all of it is parsed only where that is not known else."""
+        from amplint.lsp.outline import outline_of
+        from amplint.syntax.syntax_error import parsed_only
+
+        before = self._outlines.get(name)
+        made = before.after(text) if before is not None else None
+        if made is None:
+            problem, tree = parsed_only(text)
+            if tree is None:
+                return None, problem
+            made = outline_of(text, tree)
+        self._outlines[name] = made
+        return made, None
 
     def take_in(self, document: Unsaved, source: Source) -> Extract:
         """Let the project know of a document as it is now, and of the files that it imports."""
@@ -151,6 +170,7 @@ class Open:
         self._asked.pop(filename, None)
         self._settled.pop(filename, None)
         self._followed.pop(filename, None)
+        self._outlines.pop(filename, None)
         self.project.unsaved.pop(filename, None)
         return self.changed([filename])
 
