@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from lsprotocol import types as t
@@ -14,7 +14,7 @@ from pygls.lsp.server import LanguageServer
 from amplint.config import BASELINE, ConfigError
 from amplint.discover import SUFFIXES
 from amplint.lsp import actions
-from amplint.lsp.analysis import NOW, WorkerDied
+from amplint.lsp.analysis import ATTEMPTS, NOW, WorkerDied
 from amplint.lsp.diagnostics import diagnostic
 from amplint.lsp.documents import Documents, encoding_of, path_of, uri_of
 from amplint.lsp.messages import CheckedFile, Rewritten
@@ -190,10 +190,10 @@ class Server(LanguageServer):
 
     async def ask(self, work: Callable[..., ResultT], result: Result, *arguments: object) -> ResultT | None:
         """Ask the worker about the document of a result; None when it died of that."""
-        try:
-            return await self.session.analysis.ask(NOW, work, result.document, *arguments)
-        except WorkerDied:
-            return None
+        for _ in range(ATTEMPTS):
+            with suppress(WorkerDied):
+                return await self.session.analysis.ask(NOW, work, result.document, *arguments)
+        return None
 
     async def rewrite(self, uri: str, work: Callable[..., Rewritten]) -> t.WorkspaceEdit | None:
         """The edit that the worker makes of a document; None where there is none to make."""

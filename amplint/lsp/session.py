@@ -13,7 +13,7 @@ from pathlib import Path
 from amplint.config import ConfigError, Settings
 from amplint.discover import display_name
 from amplint.lsp import worker
-from amplint.lsp.analysis import LATER, NOW, SOON, Analysis, WorkerDied
+from amplint.lsp.analysis import ATTEMPTS, LATER, NOW, SOON, Analysis, WorkerDied
 from amplint.lsp.documents import Documents, Opened, path_of, uri_of
 from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.positions import Text
@@ -253,7 +253,7 @@ class Session:
         try:
             return await self.analysis.ask(urgency, worker.glance, unsaved)
         except WorkerDied:
-            state.deadly = unsaved
+            return None
         except Exception:
             self.warn(f"{unsaved.filename}: a first look failed")
         return None
@@ -261,12 +261,15 @@ class Session:
     async def _checked(self, unsaved: Unsaved, state: _State, urgency: int) -> Checked:
         """What the worker says of a document; never raises for what is in it."""
         if state.deadly != unsaved:
-            try:
-                return await self.analysis.ask(urgency, worker.check, unsaved)
-            except WorkerDied:
-                state.deadly = unsaved
-            except Exception as error:
-                return Checked(internal_errors=(f"{type(error).__name__}: {error}",))
+            for _ in range(ATTEMPTS):
+                await self._teach(unsaved.scope)
+                try:
+                    return await self.analysis.ask(urgency, worker.check, unsaved)
+                except WorkerDied:
+                    continue
+                except Exception as error:
+                    return Checked(internal_errors=(f"{type(error).__name__}: {error}",))
+            state.deadly = unsaved
         return Checked(internal_errors=("the process that analysed it died; nothing in it was checked",))
 
     def _touch_stale(self, names: tuple[str, ...], scope: Scope) -> None:
@@ -290,7 +293,7 @@ class Session:
         for scope in {scope for state in self._states.values() for scope in state.scopes}:
             names = [display_name(Path(path), Path(scope.base)) for path in paths]
             self.in_background(self._told(scope, worker.changed, names))
-        for folder in self.folders.indexes:
+        for folder in self.workspace_folders:
             below = [path for path in paths if path.startswith(os.path.join(folder, ""))]
             if below:
                 self.in_background(self.folders.update(folder, self.settings_of(folder), below))
@@ -310,15 +313,18 @@ class Session:
     async def _teach(self, scope: Scope, *, look_again: bool = False) -> None:
         """Tell the worker which modules there are around a scope's documents."""
         modules = self.folders.indexes.get(scope.base)
-        if modules is None or scope in self._taught:
+        if modules is None:
             return
-        self._taught.add(scope)
-        try:
-            stale = await self.analysis.ask(SOON, worker.learn, scope, tuple(modules.values()))
-        except WorkerDied:
-            return
-        if look_again:
-            self._touch_stale(stale, scope)
+        for _ in range(ATTEMPTS):
+            if scope in self._taught:
+                return
+            self._taught.add(scope)
+            try:
+                stale = await self.analysis.ask(SOON, worker.learn, scope, tuple(modules.values()))
+            except WorkerDied:
+                continue
+            if look_again:
+                self._touch_stale(stale, scope)
 
     def _restarted(self) -> None:
         """The worker is a new one, which knows nothing."""
