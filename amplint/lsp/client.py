@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -55,6 +56,8 @@ class Server(LanguageServer):
         self.session.outdated = self.outdated
         for problem in self.session.editor.problems:
             self.session.warn(f"settings: {problem}")
+        gc.collect()
+        gc.freeze()  # the types of the protocol are many; looking through them each time would block
 
     def end(self) -> None:
         """End the processes that work for the client, if it ever said hello."""

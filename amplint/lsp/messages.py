@@ -22,6 +22,11 @@ class Unsaved:
     #: Of a notebook the cells instead, None for those that are no Python.
     cells: tuple[str | None, ...] | None = None
 
+    @property
+    def size(self) -> int:
+        """Its characters."""
+        return len(self.text) + sum(len(cell or "") for cell in self.cells or ())
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:

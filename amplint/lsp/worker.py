@@ -9,6 +9,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,8 +32,11 @@ ResultT = TypeVar("ResultT")
 
 #: Scopes that are kept at most; the one not used for longest goes.
 _MOST_SCOPES = 8
-#: Garbage is collected when nobody waits, or after so many pieces of work: models of files are large and hold circles.
-_MOST_UNTIDY = 40
+#: Garbage is collected when nobody waits, or after work on so many characters: models of files are large and hold
+#: circles, and looking for these takes as long as a first look.
+_MOST_UNTIDY = 1_000_000
+#: What every piece of work counts for, a first look among them.
+_LEAST_UNTIDY = 25_000
 
 
 class Open:
@@ -300,7 +304,7 @@ class State:
         #: A number that processes share: the ticket of the work that nobody wants any more.
         self.cancelled = cancelled
         self._scopes: OrderedDict[Scope, Open] = OrderedDict()
-        #: Pieces of work since garbage was last collected.
+        #: Characters worked on since garbage was last collected.
         self.untidy = 0
 
     def scope(self, scope: Scope) -> Open:
@@ -317,6 +321,9 @@ _state: list[State] = []
 
 def start(cancelled: Any, niceness: int = 0) -> None:
     """Begin a worker process. What anything in it prints must not get into the server's answers."""
+    import gc
+
+    gc.disable()  # `tidy` does it
     if niceness and hasattr(os, "nice"):
         os.nice(niceness)
     os.dup2(sys.stderr.fileno(), 1)
@@ -327,7 +334,7 @@ def start(cancelled: Any, niceness: int = 0) -> None:
 def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> ResultT | None:
     """Do some work on the state of this process; None when it was cancelled."""
     state = _state[0]
-    state.untidy += 1
+    state.untidy += _LEAST_UNTIDY
     if state.untidy > _MOST_UNTIDY:
         tidy(state)
     try:
@@ -352,6 +359,7 @@ def tidy(state: State) -> None:
 
 def check(state: State, document: Unsaved) -> Checked:
     """Check a document."""
+    state.untidy += document.size
     return state.scope(document.scope).check(document)
 
 
@@ -362,6 +370,7 @@ def glance(state: State, document: Unsaved) -> Checked | None:
 
 def rewrite(state: State, document: Unsaved, wanted: Wanted) -> Rewritten:
     """Fix a document."""
+    state.untidy += document.size
     try:
         return state.scope(document.scope).rewrite(document, wanted)
     except SourceError as error:
@@ -402,6 +411,7 @@ def lenses(state: State, document: Unsaved) -> list[Annotation]:
 
 def _about(state: State, document: Unsaved, ask: Callable[[ModuleModel, Project], ResultT]) -> ResultT | None:
     scope = state.scope(document.scope)
+    state.untidy += document.size
     try:
         model = scope.model(document)
     except SourceError:
@@ -437,6 +447,8 @@ def index(state: State, scope: Scope, paths: Sequence[str]) -> list[ModuleIndex]
 
 def check_file(state: State, scope: Scope, path: str) -> CheckedFile | None:
     """Check a file that is not open."""
+    with suppress(OSError):
+        state.untidy += os.path.getsize(path)
     return state.scope(scope).check_file(path)
 
 
