@@ -197,6 +197,14 @@ def compare(result: RunResult, baseline: Baseline, cwd: Path) -> Compared:
     return compared
 
 
+def unknown(findings: Sequence[Finding], source: Source, baseline: Baseline, cwd: Path) -> list[Finding]:
+    """The findings of one file that a baseline does not have; `source` is the file that they were found in."""
+    found = _Places(baseline, cwd).entries(findings, {finding.filename: source for finding in findings})
+    return [
+        finding for (finding, _), known in zip(found, _match(found, baseline), strict=True) if known is None
+    ]
+
+
 def failed_files(result: RunResult, cwd: Path) -> frozenset[str]:
     """Real paths of the files of a run that failed or cannot be parsed, so that not all of them is known."""
     names = {error.filename for error in result.internal_errors}

@@ -73,14 +73,15 @@ class Client:
         self.published: queue.Queue[tuple[int, float, int]] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def send(self, method: str, params: Any, *, ask: bool = False) -> int:
-        """Send a notification, or a request whose number is given back."""
+    def send(self, method: str, params: Any, *, ask: bool = False, probe: bool = False) -> int:
+        """Send a notification, or a request whose number is given back; a probe is one whose wait is noted."""
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
         with self._lock:
             if ask:
                 self._numbers += 1
                 message["id"] = self._numbers
-                self.sent[self._numbers] = time.perf_counter()
+                if probe:
+                    self.sent[self._numbers] = time.perf_counter()
             body = json.dumps(message).encode()
             assert self.process.stdin is not None
             self.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
@@ -107,8 +108,10 @@ class Client:
                 params = message["params"]
                 self.published.put((params.get("version") or 0, now, len(params["diagnostics"])))
             elif "id" in message and "method" not in message:
-                self.waits.append(now - self.sent.pop(message["id"]))
-                self.answers.put(message)
+                if message["id"] in self.sent:
+                    self.waits.append(now - self.sent.pop(message["id"]))
+                else:
+                    self.answers.put(message)
 
     def diagnostics(self, version: int) -> tuple[float, int]:
         """When the diagnostics of a version had been read, and how many these were."""
@@ -234,6 +237,7 @@ def _measure(client: Client, text: str, count: int, seed: int) -> dict[str, Any]
                 "workspace/executeCommand",
                 {"command": "amplint.showSettings", "arguments": ["untitled:x"]},
                 ask=True,
+                probe=True,
             )
 
     changes = keystrokes(text, count, seed)

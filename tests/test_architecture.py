@@ -159,6 +159,7 @@ ARROWS: dict[str, set[str]] = {
     # what people call
     "amplint.lsp": {
         "amplint",
+        "amplint.baseline",
         "amplint.cancel",
         "amplint.config",
         "amplint.discover",
@@ -167,6 +168,7 @@ ARROWS: dict[str, set[str]] = {
         "amplint.flow",
         "amplint.ignores",
         "amplint.model",
+        "amplint.notebook",
         "amplint.pool",
         "amplint.project",
         "amplint.registry",

@@ -7,11 +7,13 @@ from typing import Any
 
 from lsprotocol import types as t
 
+from amplint.finding import Applicability, Finding, FixKind
 from amplint.lsp.messages import Rewritten
-from amplint.lsp.positions import Text
+from amplint.lsp.results import Changes, Result
 
 FIX_ALL = "source.fixAll.amplint"
-KINDS: list[t.CodeActionKind | str] = [t.CodeActionKind.QuickFix, FIX_ALL]
+NOTEBOOK_FIX_ALL = "notebook.source.fixAll.amplint"
+KINDS: list[t.CodeActionKind | str] = [t.CodeActionKind.QuickFix, FIX_ALL, NOTEBOOK_FIX_ALL]
 
 
 def wants(only: Sequence[t.CodeActionKind | str] | None, kind: str) -> bool:
@@ -24,62 +26,48 @@ def wants(only: Sequence[t.CodeActionKind | str] | None, kind: str) -> bool:
 
 def actions(
     uri: str,
-    version: int | None,
-    found: Sequence[t.Diagnostic],
-    everything: Sequence[t.Diagnostic],
+    result: Result,
+    found: Sequence[tuple[Finding, t.Diagnostic]],
     only: Sequence[t.CodeActionKind | str] | None,
 ) -> Iterator[t.CodeAction]:
-    """The actions for the diagnostics `found` at a place, among `everything` that is known of the document."""
+    """The actions for what was `found` at a place of a document or a cell."""
+    everything = result.everything
+    where = "notebook" if result.in_cell is not None else "file"
     if wants(only, "quickfix"):
-        for diagnostic in found:
-            yield from _fixes(uri, version, diagnostic)
-        for code, name in dict.fromkeys((str(d.code), _data(d)["name"]) for d in found):
-            if sum(str(d.code) == code and _is_safe(d) for d in everything) > 1:
-                yield _late(f"Fix all {code} ({name}) in this file", "quickfix", uri, rule=code)
-        for diagnostic in found:
-            code = str(diagnostic.code)
-            if code != "AMP900":
-                late = _late(
-                    f"Ignore {code} here, with a reason",
-                    "quickfix",
-                    uri,
-                    ignore=_data(diagnostic)["fingerprint"],
-                )
+        for finding, diagnostic in found:
+            yield from _fixes(uri, result, finding, diagnostic)
+        for code, name in dict.fromkeys((finding.code, finding.name) for finding, _ in found):
+            if sum(each.code == code and _is_safe(each) for each in everything) > 1:
+                yield _late(f"Fix all {code} ({name}) in this {where}", "quickfix", uri, rule=code)
+        for finding, diagnostic in found:
+            if finding.code != "AMP900":
+                title = f"Ignore {finding.code} here, with a reason"
+                late = _late(title, "quickfix", uri, ignore=finding.fingerprint)
                 late.diagnostics = [diagnostic]
                 yield late
     if wants(only, FIX_ALL) and (only or any(map(_is_safe, everything))):
         yield _late("Fix all that is safe (amplint)", FIX_ALL, uri)
+    if only and wants(only, NOTEBOOK_FIX_ALL) and result.in_cell is not None:
+        yield _late("Fix all that is safe in the notebook (amplint)", NOTEBOOK_FIX_ALL, uri)
 
 
-def _fixes(uri: str, version: int | None, diagnostic: t.Diagnostic) -> Iterator[t.CodeAction]:
-    fix = _data(diagnostic).get("fix")
-    if fix is None or fix["applicability"] == "display":
+def _fixes(uri: str, result: Result, finding: Finding, diagnostic: t.Diagnostic) -> Iterator[t.CodeAction]:
+    fix = finding.fix
+    if fix is None or fix.applicability is Applicability.DISPLAY:
         return
-    kind = "" if fix["kind"] == "port" else "repair, "
-    mark = "" if fix["applicability"] == "safe" else f" ({kind}needs a look)" if kind else " (needs a look)"
-    edits = [
-        t.TextEdit(
-            t.Range(t.Position(**edit["range"]["start"]), t.Position(**edit["range"]["end"])), edit["newText"]
-        )
-        for edit in fix["edits"]
-    ]
+    kind = "" if fix.kind is FixKind.PORT else "repair, "
+    mark = f" ({kind}needs a look)" if fix.applicability is Applicability.UNSAFE else ""
     yield t.CodeAction(
-        title=f"{_sentence(fix['message'])}{mark}",
+        title=f"{_sentence(fix.message)}{mark}",
         kind=t.CodeActionKind.QuickFix,
         diagnostics=[diagnostic],
-        is_preferred=fix["applicability"] == "safe",
-        edit=workspace_edit(uri, version, edits),
+        is_preferred=fix.applicability is Applicability.SAFE,
+        edit=workspace_edit(result.edits(uri, fix)),
     )
 
 
-def _data(diagnostic: t.Diagnostic) -> dict[str, Any]:
-    """What travels with a diagnostic, see `diagnostics.data_of`."""
-    return diagnostic.data if isinstance(diagnostic.data, dict) else {}
-
-
-def _is_safe(diagnostic: t.Diagnostic) -> bool:
-    fix = _data(diagnostic).get("fix")
-    return fix is not None and fix["applicability"] == "safe"
+def _is_safe(finding: Finding) -> bool:
+    return finding.fix is not None and finding.fix.applicability is Applicability.SAFE
 
 
 def _late(title: str, kind: str, uri: str, **data: Any) -> t.CodeAction:
@@ -91,16 +79,23 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def workspace_edit(uri: str, version: int | None, edits: Sequence[t.TextEdit]) -> t.WorkspaceEdit:
-    """An edit of one document, that a client refuses when the document has changed meanwhile."""
-    document = t.OptionalVersionedTextDocumentIdentifier(uri=uri, version=version)
-    return t.WorkspaceEdit(document_changes=[t.TextDocumentEdit(text_document=document, edits=list(edits))])
+def workspace_edit(changes: Changes) -> t.WorkspaceEdit:
+    """An edit of documents, that a client refuses when one of them has changed meanwhile."""
+    return t.WorkspaceEdit(
+        document_changes=[
+            t.TextDocumentEdit(t.OptionalVersionedTextDocumentIdentifier(uri=uri, version=version), edits)
+            for (uri, version), edits in changes.items()
+        ]
+    )
 
 
-def edit_of(uri: str, version: int | None, text: Text, made: Rewritten) -> t.WorkspaceEdit:
-    """What fixing a document would do to it, as an edit."""
-    edits = [
-        t.TextEdit(t.Range(text.to_client(each.start), text.to_client(each.end)), each.content)
-        for each in made.edits
-    ]
-    return workspace_edit(uri, version, edits)
+def edit_of(uri: str, result: Result, made: Rewritten) -> t.WorkspaceEdit:
+    """What fixing a document or a notebook would do to it, as an edit."""
+    changes: Changes = {}
+    for each in made.edits:
+        page = result.pages[each.cell] if each.cell is not None else None
+        document = (page.uri, page.version) if page is not None else (uri, result.version)
+        text = page.text if page is not None else result.text
+        span = t.Range(text.to_client(each.start), text.to_client(each.end))
+        changes.setdefault(document, []).append(t.TextEdit(span, each.content))
+    return workspace_edit(changes)

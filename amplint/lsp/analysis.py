@@ -21,6 +21,10 @@ ResultT = TypeVar("ResultT")
 NOW, SOON, LATER = range(3)
 
 
+#: How often a piece of work is tried: a process may have died before, of something else.
+ATTEMPTS = 2
+
+
 class WorkerDied(Exception):
     """The process that analyses died of this piece of work, as native code may; a new one is there for the next."""
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from lsprotocol import types as t
 from pygls.lsp.server import LanguageServer
 
-from amplint.config import ConfigError
+from amplint.config import BASELINE, ConfigError
 from amplint.discover import SUFFIXES
 from amplint.lsp import actions
-from amplint.lsp.analysis import NOW, WorkerDied
+from amplint.lsp.analysis import ATTEMPTS, NOW, WorkerDied
 from amplint.lsp.diagnostics import diagnostic
 from amplint.lsp.documents import Documents, encoding_of, path_of, uri_of
 from amplint.lsp.messages import CheckedFile, Rewritten
@@ -26,8 +27,8 @@ from amplint.lsp.workspace import Progress, unheard
 
 ResultT = TypeVar("ResultT")
 
-#: Files in which the configuration is.
-CONFIGURATION = ("pyproject.toml", "amplint.toml")
+#: Files that decide what is found.
+CONFIGURATION = ("pyproject.toml", "amplint.toml", BASELINE)
 
 
 class Server(LanguageServer):
@@ -58,6 +59,8 @@ class Server(LanguageServer):
         self.session.outdated = self.outdated
         for problem in self.session.editor.problems:
             self.session.warn(f"settings: {problem}")
+        gc.collect()
+        gc.freeze()  # the types of the protocol are many; looking through them each time would block
 
     def end(self) -> None:
         """End the processes that work for the client, if it ever said hello."""
@@ -82,6 +85,10 @@ class Server(LanguageServer):
             can is not None and can.resolve_support is not None and "edit" in can.resolve_support.properties
         )
 
+    def pushes(self, uri: str) -> bool:
+        """Whether the client is told of the diagnostics of a document, or notebook, without asking."""
+        return not self.pulls or self.session.is_notebook(uri)
+
     def warn(self, text: str) -> None:
         """Show a message to the user."""
         self.window_show_message(t.ShowMessageParams(t.MessageType.Warning, f"amplint: {text}"))
@@ -90,16 +97,30 @@ class Server(LanguageServer):
     # -- diagnostics -----------------------------------------------------------------------------------------
 
     def publish(self, uri: str, result: Result) -> None:
-        """Push a result; a client that pulls is told to ask again, where it has got less than this."""
-        if self.pulls:
+        """Push a result; a client that pulls is told to ask again, where it has got less than this.
+
+        For the cells of a notebook results are always pushed: that is what clients expect.
+        """
+        if self.session.is_notebook(uri):
+            for page in result.pages.values():
+                view = result.cells.get(page.uri)
+                self._push(page.uri, page.version, view.diagnostics if view is not None else [])
+        elif self.pulls:
             given = self._given.pop(uri, None)
             is_more = not result.provisional and given is not None and given[0] == result.stamp
             if is_more and given is not None and given[1] != result.identity:
                 self.outdated()
         else:
-            self.text_document_publish_diagnostics(
-                t.PublishDiagnosticsParams(uri=uri, version=result.version, diagnostics=result.diagnostics)
-            )
+            self._push(uri, result.version, result.diagnostics)
+
+    def _push(self, uri: str, version: int | None, diagnostics: list[t.Diagnostic]) -> None:
+        self.text_document_publish_diagnostics(
+            t.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=diagnostics)
+        )
+
+    def clear(self, uri: str) -> None:
+        """Take the diagnostics of a document away, if they are pushed."""
+        self.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
 
     async def diagnosed(self, uri: str) -> Result | None:
         """What is known of a document: a first look, if the client can be told to ask again."""
@@ -118,11 +139,10 @@ class Server(LanguageServer):
 
     def outdated(self) -> None:
         """Results of some documents are outdated: check these, or have the client ask for them."""
-        if not self.pulls:
-            for uri in self.session.open:
+        for uri in self.session.open:
+            if self.pushes(uri):
                 self.session.check_soon(uri, 0)
-            return
-        if self.can_be_told:
+        if self.pulls and self.can_be_told:
             self.workspace_diagnostic_refresh(None)
 
     def reconfigured(self) -> None:
@@ -185,10 +205,10 @@ class Server(LanguageServer):
 
     async def ask(self, work: Callable[..., ResultT], result: Result, *arguments: object) -> ResultT | None:
         """Ask the worker about the document of a result; None when it died of that."""
-        try:
-            return await self.session.analysis.ask(NOW, work, result.document, *arguments)
-        except WorkerDied:
-            return None
+        for _ in range(ATTEMPTS):
+            with suppress(WorkerDied):
+                return await self.session.analysis.ask(NOW, work, result.document, *arguments)
+        return None
 
     async def rewrite(self, uri: str, work: Callable[..., Rewritten]) -> t.WorkspaceEdit | None:
         """The edit that the worker makes of a document; None where there is none to make."""
@@ -200,7 +220,7 @@ class Server(LanguageServer):
             return None
         for problem in made.problems:
             self.warn(problem)
-        return actions.edit_of(uri, result.version, result.text, made) if made.edits else None
+        return actions.edit_of(uri, result, made) if made.edits else None
 
     async def apply(self, label: str, uri: str, work: Callable[..., Rewritten]) -> bool:
         """Have the client make an edit of a document."""
@@ -246,12 +266,14 @@ class Server(LanguageServer):
 
     async def check_files(self, progress: Progress) -> list[tuple[str, str, list[t.Diagnostic]]] | None:
         """(URI, identity, diagnostics) of all files of the workspace, open ones as they are in the editor."""
-        found = []
+        found: list[tuple[str, str, list[t.Diagnostic]]] = []
         opened = set()
         for uri in self.session.open:
             result = await self.session.current(uri)
             opened.add(path_of(uri) or "")
-            if result is not None:
+            if result is not None and self.session.is_notebook(uri):
+                found.extend((cell, view.identity, view.diagnostics) for cell, view in result.cells.items())
+            elif result is not None:
                 found.append((uri, result.identity, result.diagnostics))
         encoding = encoding_of(self.workspace.position_encoding)
         for folder in self.session.workspace_folders:
@@ -293,5 +315,5 @@ class Server(LanguageServer):
             self._shown.discard(uri)
             if self.pulls:
                 self.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
-        if not self.pulls:
+        if self.pushes(uri):
             self.session.check_soon(uri, 0 if opened else self.session.editor.debounce / 1000)

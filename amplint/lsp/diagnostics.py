@@ -1,4 +1,4 @@
-"""Findings as the diagnostics of the protocol; what code actions need travels in their `data`."""
+"""Findings as the diagnostics of the protocol."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from lsprotocol import types as t
 
-from amplint.finding import Finding, Fix, Severity, Span
+from amplint.finding import Finding, Severity, Span
 from amplint.lsp.positions import Text
 
 SOURCE = "amplint"
@@ -36,40 +36,21 @@ def diagnostic(finding: Finding, text: Text, version: int | None, elsewhere: Els
         source=SOURCE,
         tags=_tags(finding.code),
         related_information=list(_related(finding, elsewhere)) or None,
-        data=data_of(finding, text, version),
+        data=_data(finding, version),
     )
 
 
-def data_of(finding: Finding, text: Text, version: int | None) -> dict[str, Any]:
-    """What code actions need to know of a finding."""
+def _data(finding: Finding, version: int | None) -> dict[str, Any]:
+    """What clients may want to know of a finding. Edits are made when they are asked for: they are many."""
+    fix = finding.fix
     return {
         "version": version,
         "name": finding.name,
         "fingerprint": finding.fingerprint,
-        "fix": fix_data(finding.fix, text) if finding.fix is not None else None,
+        "fix": {"kind": fix.kind.value, "applicability": fix.applicability.value, "message": fix.message}
+        if fix is not None
+        else None,
         "noFixReason": finding.no_fix_reason,
-    }
-
-
-def fix_data(fix: Fix, text: Text) -> dict[str, Any]:
-    """A fix with its edits in the client's positions."""
-    edits = []
-    for edit in sorted(fix.edits, key=lambda edit: edit.sort_key):
-        place = text.range(edit.span)
-        edits.append(
-            {
-                "range": {
-                    "start": {"line": place.start.line, "character": place.start.character},
-                    "end": {"line": place.end.line, "character": place.end.character},
-                },
-                "newText": edit.content,
-            }
-        )
-    return {
-        "kind": fix.kind.value,
-        "applicability": fix.applicability.value,
-        "message": fix.message,
-        "edits": edits,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from lsprotocol import types as t
@@ -10,6 +11,33 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import TextDocument, Workspace
 
 from amplint.lsp.positions import Text
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCell:
+    """A cell of Python of a notebook as it is at one moment."""
+
+    uri: str
+    version: int | None
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open document, or a notebook, as it is at one moment."""
+
+    version: int | None
+    #: Of a notebook nothing: that is in its cells.
+    text: Text
+    #: The cells of a notebook; None for one that is no Python.
+    cells: tuple[OpenCell | None, ...] | None = None
+
+    @property
+    def sources(self) -> tuple[str | None, ...] | None:
+        """The texts of the cells of a notebook."""
+        if self.cells is None:
+            return None
+        return tuple(cell.text.text if cell is not None else None for cell in self.cells)
 
 
 class Document(TextDocument):
@@ -59,9 +87,29 @@ class Documents(Workspace):
         )
 
     def open_document(self, uri: str) -> Document | None:
-        """The open document with a URI."""
+        """The open document (or cell) with a URI."""
         found = self.text_documents.get(unquote(uri))
         return found if isinstance(found, Document) else None
+
+    def notebook(self, uri: str) -> t.NotebookDocument | None:
+        """The open notebook with a URI, or the one that has the cell with this URI."""
+        return self.get_notebook_document(notebook_uri=uri) or self.get_notebook_document(cell_uri=uri)
+
+    def opened(self, uri: str) -> Opened | None:
+        """A document or a notebook as it is now; None where it is not open."""
+        notebook = self.get_notebook_document(notebook_uri=uri)
+        if notebook is not None:
+            encoding = encoding_of(self.position_encoding)
+            return Opened(notebook.version, Text("", encoding), tuple(map(self._cell, notebook.cells)))
+        document = self.open_document(uri)
+        return Opened(document.version, document.content) if document is not None else None
+
+    def _cell(self, cell: t.NotebookCell) -> OpenCell | None:
+        document = self.open_document(cell.document)
+        is_python = document is not None and document.language_id in (None, "python")
+        if document is None or not is_python or cell.kind != t.NotebookCellKind.Code:
+            return None
+        return OpenCell(cell.document, document.version, document.content)
 
 
 def encoding_of(encoding: t.PositionEncodingKind | str | None) -> str:

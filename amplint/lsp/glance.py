@@ -7,13 +7,13 @@ than what was looked at. Rules that are about a whole file have no say in a firs
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amplint.finding import Finding, Position, Span
 from amplint.lsp.moves import Change
+from amplint.lsp.outline import Outline, Unit
 from amplint.source import Source
 
 #: Whether these find something depends on what else is in the file, or is not.
@@ -36,21 +36,6 @@ _MAKERS = frozenset({"__init__", "setup", "configure_optimizers", "__post_init__
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """A function of the module, or a method of one of its classes; nested functions are part of it."""
-
-    name: str
-    #: The class, "" for a function.
-    owner: str
-    #: First and last row, decorators included.
-    first: int
-    last: int
-    #: First row of the body, and the column at which that begins; 0 where it is on the row of the `def`.
-    body: int
-    indent: int
-
-
-@dataclass(frozen=True, slots=True)
 class Glance:
     """What to look at."""
 
@@ -61,10 +46,10 @@ class Glance:
     last: int
 
 
-def reduced(source: Source, tree: ast.Module, change: Change) -> Glance | None:
+def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
     """What is to be looked at after a change; None where that is most of the file, or the edit is in no function."""
     first, last = change.rows
-    units = list(_units(tree))
+    units = outline.units
     edited = [unit for unit in units if unit.first <= last and first <= unit.last]
     if len(edited) != 1 or not (edited[0].first <= first and last <= edited[0].last):
         return None
@@ -74,28 +59,38 @@ def reduced(source: Source, tree: ast.Module, change: Change) -> Glance | None:
     kept = _needed(edited[0], units, lines)
     if kept is None:
         return None
-    named = _named(tree, units, kept, lines)
+    named = _named(outline, kept, lines)
+    gone: list[tuple[int, int]] = []
+    for group in outline.classes:  # classes that nothing of interest names, and that hold nothing of interest
+        if group.name not in named and not any(group.first <= unit.first <= group.last for unit in kept):
+            gone.append((group.first, group.last))
     for unit in units:
-        if unit in kept:
+        if unit in kept or any(first <= unit.first <= last for first, last in gone if unit.owner):
             continue
         if not unit.owner and unit.name not in named:
-            _leave_out(lines, unit.first, unit.last)
+            gone.append((unit.first, unit.last))
         elif unit.body:
-            _leave_out(lines, unit.body, unit.last, " " * unit.indent + "...")
-    for node in tree.body:  # classes that nothing of interest names, and that hold nothing of interest
-        if isinstance(node, ast.ClassDef) and node.name not in named:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if not any(first <= unit.first <= (node.end_lineno or first) for unit in kept):
-                _leave_out(lines, first, node.end_lineno or first)
+            _leave_out(lines, unit.body, unit.last, " " * unit.indent, "...")
+    for first, last in _joined(gone, lines):
+        _leave_out(lines, first, last)
     return Glance("".join(lines), edited[0].first, edited[0].last)
 
 
-def _named(
-    tree: ast.Module, units: Sequence[_Unit], kept: set[_Unit], lines: Sequence[str]
-) -> frozenset[str]:
+def _joined(gone: list[tuple[int, int]], lines: Sequence[str]) -> list[tuple[int, int]]:
+    """Spans of rows, those together that have only blank ones between them."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(gone):
+        if found and not "".join(lines[found[-1][1] : first - 1]).strip():
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
+    return found
+
+
+def _named(outline: Outline, kept: set[Unit], lines: Sequence[str]) -> frozenset[str]:
     """Every word of what stays: of the functions that are kept, and of what is in no function."""
-    inside = {row for unit in units for row in range(unit.first, unit.last + 1)}
-    classes = {node.lineno for node in tree.body if isinstance(node, ast.ClassDef)}
+    inside = {row for unit in outline.units for row in range(unit.first, unit.last + 1)}
+    classes = {group.head for group in outline.classes}
     outside = {
         word
         for row, line in enumerate(lines, 1)
@@ -105,40 +100,21 @@ def _named(
     return frozenset(outside.union(*(_words(lines, unit) for unit in kept)))
 
 
-def _leave_out(lines: list[str], first: int, last: int, instead: str = "") -> None:
-    """Empty rows (counted from 1), with something else on the first one."""
-    lines[first - 1] = instead + "\n"
-    for row in range(first, last):
-        lines[row] = "\n"
+def _leave_out(lines: list[str], first: int, last: int, indent: str = "", instead: str = "") -> None:
+    """Leave out rows (counted from 1): a string over as many of them, which costs a parser less than empty rows."""
+    if last - first < 2:
+        lines[first - 1 : last] = [f"{indent}{instead}\n", *["\n"] * (last - first)]
+    else:
+        lines[first - 1 : last] = [f'{indent}"""\n', *["\n"] * (last - first - 1), '"""\n']
 
 
-def _units(tree: ast.Module) -> Iterator[_Unit]:
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield _unit(node, "")
-        elif isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    yield _unit(inner, node.name)
-
-
-def _unit(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> _Unit:
-    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-    start = node.body[0]
-    begins = min([start.lineno, *(each.lineno for each in getattr(start, "decorator_list", []))])
-    own_row = begins > node.lineno and isinstance(start, ast.stmt)
-    return _Unit(
-        node.name, owner, first, node.end_lineno or first, begins if own_row else 0, start.col_offset
-    )
-
-
-def _needed(edited: _Unit, units: Sequence[_Unit], lines: Sequence[str]) -> set[_Unit] | None:
+def _needed(edited: Unit, units: Sequence[Unit], lines: Sequence[str]) -> set[Unit] | None:
     """The edited function, and as far as there is room what it calls, and then who calls it; None if it is too long."""
     found = {edited}
-    rows = _rows(edited)
+    rows = edited.rows
     if rows > _LONGEST:
         return None
-    by_name: dict[str, list[_Unit]] = {}
+    by_name: dict[str, list[Unit]] = {}
     for unit in units:
         by_name.setdefault(f".{unit.name}" if unit.owner else unit.name, []).append(unit)
         if unit.owner and unit.name in _MAKERS:
@@ -149,29 +125,25 @@ def _needed(edited: _Unit, units: Sequence[_Unit], lines: Sequence[str]) -> set[
     for unit in todo:  # grows: those called directly come first
         for word in _used(lines, unit):
             for called in by_name.get(word, ()):
-                if called not in found and rows + _rows(called) <= _MOST_ROWS:
-                    rows += _rows(called)
+                if called not in found and rows + called.rows <= _MOST_ROWS:
+                    rows += called.rows
                     found.add(called)
                     todo.append(called)
     own = f".{edited.name}" if edited.owner else edited.name
     for unit in units:
-        if unit not in found and rows + _rows(unit) <= _ROOM_FOR_CALLERS and own in _used(lines, unit):
-            rows += _rows(unit)
+        if unit not in found and rows + unit.rows <= _ROOM_FOR_CALLERS and own in _used(lines, unit):
+            rows += unit.rows
             found.add(unit)
     return found
 
 
-def _used(lines: Sequence[str], unit: _Unit) -> dict[str, None]:
+def _used(lines: Sequence[str], unit: Unit) -> dict[str, None]:
     """Names in a function, attributes with the dot before them, in the order of the text."""
     return dict.fromkeys(_USED.findall("".join(lines[unit.first - 1 : unit.last])))
 
 
-def _words(lines: Sequence[str], unit: _Unit) -> frozenset[str]:
+def _words(lines: Sequence[str], unit: Unit) -> frozenset[str]:
     return frozenset(_WORD.findall("".join(lines[unit.first - 1 : unit.last])))
-
-
-def _rows(unit: _Unit) -> int:
-    return unit.last - unit.first + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from amplint.finding import Finding, Span
 from amplint.lsp.settings import Scope
+from amplint.notebook.cells import Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,13 @@ class Unsaved:
     #: None for one that was never saved.
     path: str | None
     text: str
+    #: Of a notebook the cells instead, None for those that are no Python.
+    cells: tuple[str | None, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Its characters."""
+        return len(self.text) + sum(len(cell or "") for cell in self.cells or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +39,12 @@ class Checked:
     provisional: bool = False
     #: Failures of amplint itself, in one line each.
     internal_errors: tuple[str, ...] = ()
+    #: What is wrong with the baseline, in one line.
+    problem: str = ""
     #: Names of other open documents whose findings this document's new text may change.
     stale: tuple[str, ...] = ()
+    #: Of a notebook, the module that was checked.
+    cells: Cells | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,8 @@ class Replaced:
     start: int
     end: int
     content: str
+    #: The cell of a notebook whose text this is about.
+    cell: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,16 @@ class Change:
     def rows(self) -> tuple[int, int]:
         """First and last row, from 1, of what changed, in the new text."""
         last = max(self.head, len(self.new) - self.tail - 1)
-        return _row(self._new_rows, self.head), _row(self._new_rows, last)
+        return _row(self.new_rows, self.head), _row(self.new_rows, last)
 
     @cached_property
-    def _old_rows(self) -> list[int]:
+    def old_rows(self) -> list[int]:
+        """Offsets at which the rows of the old text begin."""
         return [0, *(match.end() for match in _NEWLINE.finditer(self.old))]
 
     @cached_property
-    def _new_rows(self) -> list[int]:
+    def new_rows(self) -> list[int]:
+        """Offsets at which the rows of the new text begin."""
         return [0, *(match.end() for match in _NEWLINE.finditer(self.new))]
 
     def offset(self, offset: int) -> int | None:
@@ -53,14 +55,14 @@ class Change:
 
     def position(self, position: Position) -> Position | None:
         """The same for a row and column."""
-        if not 0 < position.row <= len(self._old_rows):
+        if not 0 < position.row <= len(self.old_rows):
             return None
-        offset = self.offset(self._old_rows[position.row - 1] + position.column - 1)
+        offset = self.offset(self.old_rows[position.row - 1] + position.column - 1)
         return None if offset is None else self._placed(offset)
 
     def _placed(self, offset: int) -> Position:
-        row = _row(self._new_rows, offset)
-        return Position(row, offset - self._new_rows[row - 1] + 1)
+        row = _row(self.new_rows, offset)
+        return Position(row, offset - self.new_rows[row - 1] + 1)
 
     def moved(self, findings: Iterable[Finding], why_no_fix: str) -> list[Finding]:
         """Findings of the old text in the new one, without those in what changed, and without their fixes."""

@@ -39,10 +39,14 @@ class Text:
         end = self.starts[row + 1] if row + 1 < len(self.starts) else len(self.text)
         return self.text[self.starts[row] : end].rstrip("\r\n")
 
+    def row_of(self, offset: int) -> int:
+        """The row, counted from 0, that an offset is in."""
+        return bisect_right(self.starts, offset) - 1
+
     def to_client(self, offset: int) -> t.Position:
         """The client's position of an offset; offsets outside the text are those of its ends."""
         offset = min(max(0, offset), len(self.text))
-        row = bisect_right(self.starts, offset) - 1
+        row = self.row_of(offset)
         return t.Position(row, self._units(self.text[self.starts[row] : offset]))
 
     def offset(self, position: t.Position) -> int:

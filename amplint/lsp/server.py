@@ -26,7 +26,14 @@ CHECK_WORKSPACE = "amplint.checkWorkspace"
 EXPLAIN_FLOW = "amplint.explainFlow"
 SHOW_SETTINGS = "amplint.showSettings"
 
-server = Server("amplint", __version__, text_document_sync_kind=t.TextDocumentSyncKind.Incremental)
+server = Server(
+    "amplint",
+    __version__,
+    text_document_sync_kind=t.TextDocumentSyncKind.Incremental,
+    notebook_document_sync=t.NotebookDocumentSyncOptions(
+        [t.NotebookDocumentFilterWithCells(cells=[t.NotebookCellLanguage("python")])], save=True
+    ),
+)
 
 
 @server.feature(t.INITIALIZE)
@@ -60,7 +67,40 @@ def did_close(ls: Server, params: t.DidCloseTextDocumentParams) -> None:
     uri = params.text_document.uri
     ls.session.close(uri)
     if not ls.pulls:
-        ls.text_document_publish_diagnostics(t.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+        ls.clear(uri)
+
+
+@server.feature(t.NOTEBOOK_DOCUMENT_DID_OPEN)
+def did_open_notebook(ls: Server, params: t.DidOpenNotebookDocumentParams) -> None:
+    """A notebook was opened."""
+    ls.changed(params.notebook_document.uri, opened=True)
+
+
+@server.feature(t.NOTEBOOK_DOCUMENT_DID_CHANGE)
+def did_change_notebook(ls: Server, params: t.DidChangeNotebookDocumentParams) -> None:
+    """Cells of a notebook were changed, added, removed or moved (or run, which does not matter)."""
+    cells = params.change.cells
+    if cells is None:
+        return
+    for gone in (cells.structure.did_close or []) if cells.structure is not None else []:
+        if not ls.session.is_notebook(gone.uri):
+            ls.clear(gone.uri)
+    if cells.structure is not None or cells.text_content:
+        ls.changed(params.notebook_document.uri)
+
+
+@server.feature(t.NOTEBOOK_DOCUMENT_DID_SAVE)
+def did_save_notebook(ls: Server, params: t.DidSaveNotebookDocumentParams) -> None:
+    """A notebook was saved: nothing is to be waited for."""
+    ls.session.check_soon(params.notebook_document.uri, 0)
+
+
+@server.feature(t.NOTEBOOK_DOCUMENT_DID_CLOSE)
+def did_close_notebook(ls: Server, params: t.DidCloseNotebookDocumentParams) -> None:
+    """A notebook was closed."""
+    ls.session.close(params.notebook_document.uri)
+    for cell in params.cell_text_documents:
+        ls.clear(cell.uri)
 
 
 @server.feature(
@@ -70,7 +110,9 @@ def did_close(ls: Server, params: t.DidCloseTextDocumentParams) -> None:
 async def document_diagnostic(
     ls: Server, params: t.DocumentDiagnosticParams
 ) -> t.RelatedFullDocumentDiagnosticReport | t.RelatedUnchangedDocumentDiagnosticReport:
-    """The client asks for the diagnostics of a document."""
+    """The client asks for the diagnostics of a document; those of cells are pushed."""
+    if ls.session.is_notebook(params.text_document.uri):
+        return t.RelatedFullDocumentDiagnosticReport(items=[])
     result = await ls.diagnosed(params.text_document.uri)
     if result is None:
         return t.RelatedFullDocumentDiagnosticReport(items=[])
@@ -90,12 +132,8 @@ async def code_action(ls: Server, params: t.CodeActionParams) -> list[t.CodeActi
     if result is None:
         return []
     start, end = result.text.offset(params.range.start), result.text.offset(params.range.end)
-    found = [
-        d
-        for d in result.diagnostics
-        if result.text.offset(d.range.start) <= end and result.text.offset(d.range.end) >= start
-    ]
-    made = list(actions.actions(uri, result.version, found, result.diagnostics, params.context.only))
+    found = result.within(start, end)
+    made = list(actions.actions(uri, result, found, params.context.only))
     if not ls.resolves:
         for each in made:
             if each.edit is None:
@@ -144,10 +182,10 @@ async def hover(ls: Server, params: t.HoverParams) -> t.Hover | None:
     if found:
         contents = t.MarkupContent(t.MarkupKind.Markdown, finding_hover(found))
         return t.Hover(contents, result.text.range(found[0].span))
-    said = await ls.ask(worker.describe, result, offset - result.text.bom)
+    said = await ls.ask(worker.describe, result, result.inward(offset))
     if said is None:
         return None
-    return t.Hover(t.MarkupContent(t.MarkupKind.Markdown, said.text), result.text.range(said.span))
+    return t.Hover(t.MarkupContent(t.MarkupKind.Markdown, said.text), result.outward(said.span))
 
 
 @server.feature(t.TEXT_DOCUMENT_INLAY_HINT, t.InlayHintOptions(resolve_provider=False))
@@ -160,16 +198,17 @@ async def inlay_hint(ls: Server, params: t.InlayHintParams) -> list[t.InlayHint]
     if result is None or result.broken:
         return []
     text = result.text
-    start, end = text.offset(params.range.start) - text.bom, text.offset(params.range.end) - text.bom
+    within = Span(*(result.inward(text.offset(each)) for each in (params.range.start, params.range.end)))
     return [
         t.InlayHint(
-            position=text.range(each.span).end,
+            position=place.end,
             label=each.text,
             kind=t.InlayHintKind.Type,
             tooltip=t.MarkupContent(t.MarkupKind.Markdown, each.detail) if each.detail else None,
             padding_left=True,
         )
-        for each in await ls.ask(worker.hints, result, Span(max(0, start), max(0, end))) or []
+        for each in await ls.ask(worker.hints, result, within) or []
+        if (place := result.outward(each.span)) is not None
     ]
 
 
@@ -185,7 +224,9 @@ async def code_lens(ls: Server, params: t.CodeLensParams) -> list[t.CodeLens]:
         return []
     made = []
     for each in await ls.ask(worker.lenses, result) or []:
-        place = result.text.range(each.span)
+        place = result.outward(each.span)
+        if place is None:
+            continue
         command = t.Command(
             each.text, EXPLAIN_FLOW, arguments=[uri, place.start.line], tooltip=each.detail or None
         )
@@ -217,7 +258,13 @@ async def check_workspace(ls: Server) -> dict[str, int] | None:
         found = await ls.check_files(progress)
     if found is None:
         return None
-    ls.show_closed({uri: items for uri, _, items in found if ls.session.has_result(uri) is None})
+    ls.show_closed(
+        {
+            uri: items
+            for uri, _, items in found
+            if ls.session.has_result(uri) is None and not ls.session.is_notebook(uri)
+        }
+    )
     return {"files": len(found), "findings": sum(len(items) for _, _, items in found)}
 
 
@@ -227,7 +274,8 @@ async def explain_flow(ls: Server, uri: str, line: int) -> str | None:
     result = await ls.session.current(uri)
     if result is None:
         return None
-    text = await ls.ask(worker.explain, result, line + 1)
+    row = result.in_cell.cell.offset + line + 1 if result.in_cell is not None else line + 1
+    text = await ls.ask(worker.explain, result, row)
     if text is not None:
         ls.window_log_message(t.LogMessageParams(t.MessageType.Info, f"line {line + 1}:\n{text}"))
     return text
@@ -236,8 +284,10 @@ async def explain_flow(ls: Server, uri: str, line: int) -> str | None:
 @server.command(SHOW_SETTINGS)
 async def show_settings(ls: Server, uri: str) -> dict[str, Any] | None:
     """The settings in force for a document, by their names in a configuration file."""
-    document = ls.session.documents.open_document(uri)
-    unsaved = ls.session.unsaved(uri, document) if document is not None else None
+    notebook = ls.session.documents.notebook(uri)
+    uri = notebook.uri if notebook is not None else uri
+    opened = ls.session.documents.opened(uri)
+    unsaved = ls.session.unsaved(uri, opened) if opened is not None else None
     if unsaved is None:
         return None
     scope = unsaved.scope
@@ -266,6 +316,8 @@ async def workspace_diagnostic(
     previous = {each.uri: each.value for each in params.previous_result_ids}
     items: list[t.WorkspaceFullDocumentDiagnosticReport | t.WorkspaceUnchangedDocumentDiagnosticReport] = []
     for uri, identity, diagnostics in found or []:
+        if ls.session.is_notebook(uri):  # these are pushed
+            continue
         version = document.version if (document := ls.session.documents.open_document(uri)) else None
         if previous.get(uri) == identity:
             items.append(t.WorkspaceUnchangedDocumentDiagnosticReport(uri, identity, version))

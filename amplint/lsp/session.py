@@ -13,11 +13,11 @@ from pathlib import Path
 from amplint.config import ConfigError, Settings
 from amplint.discover import display_name
 from amplint.lsp import worker
-from amplint.lsp.analysis import LATER, NOW, SOON, Analysis, WorkerDied
-from amplint.lsp.documents import Document, Documents, path_of, uri_of
+from amplint.lsp.analysis import ATTEMPTS, LATER, NOW, SOON, Analysis, WorkerDied
+from amplint.lsp.documents import Documents, Opened, path_of, uri_of
 from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.positions import Text
-from amplint.lsp.results import Result, result_of
+from amplint.lsp.results import Result, notebook_result, result_of
 from amplint.lsp.settings import EditorSettings, Scope, Scopes
 from amplint.lsp.workspace import Folders, Progress, unheard
 
@@ -47,13 +47,13 @@ class _State:
     check: asyncio.Task[Result | None] | None = None
     #: The check has not begun: it waits for the user to stop typing.
     is_waiting: bool = False
-    #: A text that killed the worker; it is not tried again.
-    deadly: str | None = None
+    #: What killed the worker; it is not tried again.
+    deadly: Unsaved | None = None
     scopes: set[Scope] = field(default_factory=set)
 
 
 class Session:
-    """Open documents and their results. All of it lives on the event loop of the server."""
+    """Open documents and notebooks and their results. All of it lives on the event loop of the server."""
 
     def __init__(self, documents: Documents, warn: Callable[[str], None]) -> None:
         self.documents = documents
@@ -120,6 +120,10 @@ class Session:
         """URIs of the open documents."""
         return list(self._states)
 
+    def is_notebook(self, uri: str) -> bool:
+        """Whether this is the URI of an open notebook, or of a cell of one."""
+        return self.documents.notebook(uri) is not None
+
     def has_result(self, uri: str) -> Result | None:
         """The newest result of a document, perhaps of an older text than it has."""
         state = self._states.get(uri)
@@ -145,7 +149,11 @@ class Session:
             self._begin(uri, state, delay, SOON)
 
     async def current(self, uri: str) -> Result | None:
-        """The result for a document as it is; None for one that is not open, or excluded."""
+        """The result for a document as it is (of a cell, in its notebook); None for one that is not open."""
+        notebook = self.documents.notebook(uri)
+        if notebook is not None and notebook.uri != uri:
+            whole = await self.current(notebook.uri)
+            return whole.cells.get(uri) if whole is not None else None
         while True:
             state = self._states.get(uri)
             if state is None:
@@ -204,18 +212,18 @@ class Session:
         if delay:
             await asyncio.sleep(delay)
             state.is_waiting = False
-        document = self.documents.open_document(uri)
-        if document is None:
+        opened = self.documents.opened(uri)
+        if opened is None:
             return None
-        stamp, version, text = state.stamp, document.version, document.content
-        unsaved = self.unsaved(uri, document)
+        stamp, version, text = state.stamp, opened.version, opened.text
+        unsaved = self.unsaved(uri, opened)
         if unsaved is None:
             checked = Checked()
             unsaved = Unsaved(Scope(os.curdir, Settings()), uri, None, text.text)
         else:
             state.scopes.add(unsaved.scope)
             await self._teach(unsaved.scope)
-            if state.result is not None and state.deadly != text.text:
+            if state.result is not None and state.deadly != unsaved and opened.cells is None:
                 seen = await self._glanced(unsaved, state, urgency)
                 if seen is not None and self._states.get(uri) is state and state.stamp == stamp:
                     where = self._elsewhere(unsaved.scope)
@@ -226,7 +234,13 @@ class Session:
             checked = await self._checked(unsaved, state, urgency)
         for error in checked.internal_errors:
             self.warn(f"{unsaved.filename}: internal error: {error}")
-        made = result_of(checked, state.result, stamp, version, text, unsaved, self._elsewhere(unsaved.scope))
+        if checked.problem:
+            self.warn(f"baseline: {checked.problem}")
+        where = self._elsewhere(unsaved.scope)
+        if opened.cells is None:
+            made = result_of(checked, state.result, stamp, version, text, unsaved, where)
+        else:
+            made = notebook_result(checked, state.result, stamp, opened, unsaved, where)
         if self._states.get(uri) is not state or state.stamp != stamp:
             return made  # of no use any more: not published
         state.result, state.first = made, None
@@ -252,20 +266,23 @@ class Session:
         try:
             return await self.analysis.ask(urgency, worker.glance, unsaved)
         except WorkerDied:
-            state.deadly = unsaved.text
+            return None
         except Exception:
             self.warn(f"{unsaved.filename}: a first look failed")
         return None
 
     async def _checked(self, unsaved: Unsaved, state: _State, urgency: int) -> Checked:
         """What the worker says of a document; never raises for what is in it."""
-        if state.deadly != unsaved.text:
-            try:
-                return await self.analysis.ask(urgency, worker.check, unsaved)
-            except WorkerDied:
-                state.deadly = unsaved.text
-            except Exception as error:
-                return Checked(internal_errors=(f"{type(error).__name__}: {error}",))
+        if state.deadly != unsaved:
+            for _ in range(ATTEMPTS):
+                await self._teach(unsaved.scope)
+                try:
+                    return await self.analysis.ask(urgency, worker.check, unsaved)
+                except WorkerDied:
+                    continue
+                except Exception as error:
+                    return Checked(internal_errors=(f"{type(error).__name__}: {error}",))
+            state.deadly = unsaved
         return Checked(internal_errors=("the process that analysed it died; nothing in it was checked",))
 
     def _touch_stale(self, names: tuple[str, ...], scope: Scope) -> None:
@@ -289,7 +306,7 @@ class Session:
         for scope in {scope for state in self._states.values() for scope in state.scopes}:
             names = [display_name(Path(path), Path(scope.base)) for path in paths]
             self.in_background(self._told(scope, worker.changed, names))
-        for folder in self.folders.indexes:
+        for folder in self.workspace_folders:
             below = [path for path in paths if path.startswith(os.path.join(folder, ""))]
             if below:
                 self.in_background(self.folders.update(folder, self.settings_of(folder), below))
@@ -309,15 +326,18 @@ class Session:
     async def _teach(self, scope: Scope, *, look_again: bool = False) -> None:
         """Tell the worker which modules there are around a scope's documents."""
         modules = self.folders.indexes.get(scope.base)
-        if modules is None or scope in self._taught:
+        if modules is None:
             return
-        self._taught.add(scope)
-        try:
-            stale = await self.analysis.ask(SOON, worker.learn, scope, tuple(modules.values()))
-        except WorkerDied:
-            return
-        if look_again:
-            self._touch_stale(stale, scope)
+        for _ in range(ATTEMPTS):
+            if scope in self._taught:
+                return
+            self._taught.add(scope)
+            try:
+                stale = await self.analysis.ask(SOON, worker.learn, scope, tuple(modules.values()))
+            except WorkerDied:
+                continue
+            if look_again:
+                self._touch_stale(stale, scope)
 
     def _restarted(self) -> None:
         """The worker is a new one, which knows nothing."""
@@ -329,7 +349,7 @@ class Session:
 
     # -- where a document belongs ----------------------------------------------------------------------------
 
-    def unsaved(self, uri: str, document: Document) -> Unsaved | None:
+    def unsaved(self, uri: str, opened: Opened) -> Unsaved | None:
         """A document for the worker; None when it is excluded, or its configuration is broken (which is said)."""
         path = path_of(uri)
         base = self.folder_of(path)
@@ -340,7 +360,7 @@ class Session:
             return None
         if path is not None and self.scopes.excludes(path, scope):
             return None
-        return Unsaved(scope, _name(path, uri, scope), path, document.content.text)
+        return Unsaved(scope, _name(path, uri, scope), path, opened.text.text, opened.sources)
 
     def folder_of(self, path: str | None) -> str:
         """The innermost workspace folder around a file, or the file's own folder."""

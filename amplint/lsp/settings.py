@@ -39,6 +39,8 @@ class EditorSettings:
     code_lens: bool = False
     #: Whether "fix all" makes safe repairs, which change numbers, as well as safe ports.
     repair: bool = False
+    #: Whether findings that are in the baseline are left out.
+    baseline: bool = True
     #: What "ignore here" gives as the reason.
     ignore_reason: str = "TODO: say why"
     #: What was wrong with the settings, in one line each.
@@ -91,6 +93,8 @@ class Scope:
 
     base: str
     settings: Settings
+    #: Whether findings that are in the baseline are left out.
+    baseline: bool = True
 
 
 class Scopes:
@@ -121,7 +125,7 @@ class Scopes:
             self._folders[key] = found
         if isinstance(found, ConfigError):
             raise found
-        return Scope(base, found)
+        return Scope(base, found, editor.baseline)
 
     def excludes(self, path: str, scope: Scope) -> bool:
         """Whether the configuration excludes a file from checks."""

@@ -9,34 +9,41 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplint.cancel import Cancelled, stopping_when
-from amplint.finding import Finding, Span
+from amplint.finding import Finding, Note, Position, Span
 from amplint.lsp.messages import Annotation, Checked, CheckedFile, Replaced, Rewritten, Unsaved, Wanted
 from amplint.lsp.settings import Scope
-from amplint.source import Source, SourceError, source_from_text
+from amplint.source import NOTEBOOK, Source, SourceError, source_from_cells, source_from_text
 
 if TYPE_CHECKING:
+    from amplint.lsp.outline import Outline
     from amplint.model.module import ModuleModel
     from amplint.project.link import ModuleIndex, Project
     from amplint.rule import Rule
+    from amplint.syntax.syntax_error import SyntaxProblem
     from amplint.work import Extract
 
 ResultT = TypeVar("ResultT")
 
 #: Scopes that are kept at most; the one not used for longest goes.
 _MOST_SCOPES = 8
-#: Garbage is collected when nobody waits, or after so many pieces of work: models of files are large and hold circles.
-_MOST_UNTIDY = 40
+#: Garbage is collected when nobody waits, or after work on so many characters: models of files are large and hold
+#: circles, and looking for these takes as long as a first look.
+_MOST_UNTIDY = 1_000_000
+#: What every piece of work counts for, a first look among them.
+_LEAST_UNTIDY = 25_000
 
 
 class Open:
     """The documents of one scope that are open, and the project that they are part of."""
 
     def __init__(self, scope: Scope) -> None:
+        from amplint.lsp.known import Known
         from amplint.project.link import Project
         from amplint.project.nearby import Nearby
         from amplint.registry import select_rules
@@ -50,15 +57,18 @@ class Open:
         unfixed = replace(scope.settings, fixable=())
         self._first_sight = Checker(unfixed, self.rules, self.project)
         self._nearby = Nearby()
+        self._known = Known(scope)
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
         #: Name -> the last text that could be parsed, and what was found in it.
         self._settled: dict[str, tuple[str, tuple[Finding, ...]]] = {}
+        #: Name -> the outline of the last text of it that could be parsed.
+        self._outlines: dict[str, Outline] = {}
         #: Name -> the imports whose files were taken in last.
         self._followed: dict[str, object] = {}
 
-    def check(self, document: Unsaved) -> Checked:
-        """Check one document."""
+    def check(self, document: Unsaved, *, with_known: bool = False) -> Checked:
+        """Check one document; findings of the baseline are left out unless they are asked for."""
         from amplint.syntax.pause import no_garbage_collection
         from amplint.work import not_text
 
@@ -75,19 +85,22 @@ class Open:
             self._asked.pop(name, None)
             self._settled[name] = (source.text, ())
             self.checker.forget()
-            return Checked(stale=self._stale(name))
+            return Checked(stale=self._stale(name), cells=source.cells)
         with no_garbage_collection():
             outcome = self.checker.check(source)
             broken = self.checker.is_broken(source)
             self.checker.forget(source)
         self._asked[name] = outcome.asked
+        new = self._known.new(outcome.findings, source)
         if not broken:
-            self._settled[name] = (source.text, tuple(outcome.findings))
+            self._settled[name] = (source.text, new)
         return Checked(
-            tuple(outcome.findings),
+            tuple(outcome.findings) if with_known else new,
             broken=broken,
+            problem=self._known.problem,
             internal_errors=tuple(error.message for error in outcome.internal_errors),
             stale=self._stale(name),
+            cells=source.cells,
         )
 
     def glance(self, document: Unsaved) -> Checked | None:
@@ -96,24 +109,24 @@ class Open:
         from amplint.lsp import glance
         from amplint.lsp.moves import Change
         from amplint.syntax.pause import no_garbage_collection
-        from amplint.syntax.syntax_error import parsed
 
         try:
             source = source_of(document)
         except SourceError:
             return None
-        problem, tree = parsed(source.text)
+        with no_garbage_collection():
+            outline, problem = self._outline(document.filename, source.text)
         if problem is not None:
             found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
             return Checked(tuple(found), broken=True, provisional=True)
         before = self._settled.get(document.filename)
-        if before is None or tree is None:
+        if before is None or outline is None or not self._known.is_current:
             return None
         if before[0] == source.text:
             is_same = self.project.holds(document.filename, self._asked.get(document.filename, {}))
             return Checked(before[1], provisional=True) if is_same else None
         change = Change(before[0], source.text)
-        look = glance.reduced(source, tree, change)
+        look = glance.reduced(source, outline, change)
         if look is None:
             return None
         shown = source_of(replace(document, text=look.text))
@@ -123,8 +136,24 @@ class Open:
         self._first_sight.forget()
         if is_broken or seen.internal_errors:
             return None
-        findings = glance.merged(source, glance.Seen(look, tuple(seen.findings)), change, before[1])
+        new = self._known.new(seen.findings, shown)  # what stays of the text is all that a baseline looks at
+        findings = glance.merged(source, glance.Seen(look, new), change, before[1])
         return Checked(findings, provisional=True)
+
+    def _outline(self, name: str, text: str) -> tuple[Outline | None, SyntaxProblem | None]:
+        """The outline of a text, or why it cannot be parsed; all of it is parsed only where that is not known else."""
+        from amplint.lsp.outline import outline_of
+        from amplint.syntax.syntax_error import parsed_only
+
+        before = self._outlines.get(name)
+        made = before.after(text) if before is not None else None
+        if made is None:
+            problem, tree = parsed_only(text)
+            if tree is None:
+                return None, problem
+            made = outline_of(text, tree)
+        self._outlines[name] = made
+        return made, None
 
     def take_in(self, document: Unsaved, source: Source) -> Extract:
         """Let the project know of a document as it is now, and of the files that it imports."""
@@ -146,6 +175,7 @@ class Open:
         self._asked.pop(filename, None)
         self._settled.pop(filename, None)
         self._followed.pop(filename, None)
+        self._outlines.pop(filename, None)
         self.project.unsaved.pop(filename, None)
         return self.changed([filename])
 
@@ -176,8 +206,7 @@ class Open:
         mode = FixMode(wanted.ports, wanted.repairs, wanted.unsafe, codes=wanted.codes)
         outcome = self.checker.run(source, mode)
         problems = tuple(error.message for error in outcome.internal_errors)
-        edits = differences(source.text, outcome.source.text, len(document.text) - len(source.text))
-        return Rewritten(edits, len(outcome.fixed), problems)
+        return Rewritten(edits_between(document, source, outcome.source), len(outcome.fixed), problems)
 
     def ignore(self, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
         """Write a comment that silences a finding."""
@@ -193,7 +222,7 @@ class Open:
         made = silence(source, found, reason, date.today())
         if not made.findings:
             return Rewritten(problems=("no comment can silence this finding",))
-        return Rewritten(differences(source.text, made.source.text, len(document.text) - len(source.text)))
+        return Rewritten(edits_between(document, source, made.source))
 
     def model(self, document: Unsaved) -> ModuleModel | None:
         """The model of a document; None where it cannot be parsed."""
@@ -222,10 +251,18 @@ class Open:
         if not extract(source, self.rules).admitted:
             return CheckedFile(path, name, digest(source.data))
         outcome = self.checker.run(source, NO_FIX)
-        identity = digest(repr((digest(source.data), sorted(outcome.asked.items()))).encode())
         errors = tuple(error.message for error in outcome.internal_errors)
-        text = source.text if outcome.findings else ""
-        return CheckedFile(path, name, identity, text, tuple(outcome.findings), errors)
+        found = self._known.new(outcome.findings, source)
+        parts = digest(source.data), sorted(outcome.asked.items()), [each.fingerprint for each in found]
+        identity = digest(repr(parts).encode())
+        if not found:
+            return CheckedFile(path, name, identity, internal_errors=errors)
+        if source.cells is None:
+            return CheckedFile(path, name, identity, source.text, found, errors)
+        raw = source_from_text(source.data.decode("utf-8-sig", "replace"), name.removesuffix(NOTEBOOK))
+        return CheckedFile(
+            path, name, identity, raw.text, tuple(in_file(each, source, raw) for each in found), errors
+        )
 
     def _follow(self, path: Path, imports: Sequence[tuple[str, str]]) -> None:
         """Take in the files that a document imports, as a run over a few files does."""
@@ -268,7 +305,7 @@ class State:
         #: A number that processes share: the ticket of the work that nobody wants any more.
         self.cancelled = cancelled
         self._scopes: OrderedDict[Scope, Open] = OrderedDict()
-        #: Pieces of work since garbage was last collected.
+        #: Characters worked on since garbage was last collected.
         self.untidy = 0
 
     def scope(self, scope: Scope) -> Open:
@@ -285,6 +322,9 @@ _state: list[State] = []
 
 def start(cancelled: Any, niceness: int = 0) -> None:
     """Begin a worker process. What anything in it prints must not get into the server's answers."""
+    import gc
+
+    gc.disable()  # `tidy` does it
     if niceness and hasattr(os, "nice"):
         os.nice(niceness)
     os.dup2(sys.stderr.fileno(), 1)
@@ -295,7 +335,7 @@ def start(cancelled: Any, niceness: int = 0) -> None:
 def perform(ticket: int, work: Callable[..., ResultT], *arguments: Any) -> ResultT | None:
     """Do some work on the state of this process; None when it was cancelled."""
     state = _state[0]
-    state.untidy += 1
+    state.untidy += _LEAST_UNTIDY
     if state.untidy > _MOST_UNTIDY:
         tidy(state)
     try:
@@ -320,6 +360,7 @@ def tidy(state: State) -> None:
 
 def check(state: State, document: Unsaved) -> Checked:
     """Check a document."""
+    state.untidy += document.size
     return state.scope(document.scope).check(document)
 
 
@@ -330,6 +371,7 @@ def glance(state: State, document: Unsaved) -> Checked | None:
 
 def rewrite(state: State, document: Unsaved, wanted: Wanted) -> Rewritten:
     """Fix a document."""
+    state.untidy += document.size
     try:
         return state.scope(document.scope).rewrite(document, wanted)
     except SourceError as error:
@@ -363,13 +405,14 @@ def lenses(state: State, document: Unsaved) -> list[Annotation]:
     """What is to be said of the training steps of a document."""
     from amplint.lsp import beliefs
 
-    findings = check(state, document).findings
+    findings = state.scope(document.scope).check(document, with_known=True).findings
     found = _about(state, document, lambda model, project: beliefs.lenses(model, project, findings))
     return found or []
 
 
 def _about(state: State, document: Unsaved, ask: Callable[[ModuleModel, Project], ResultT]) -> ResultT | None:
     scope = state.scope(document.scope)
+    state.untidy += document.size
     try:
         model = scope.model(document)
     except SourceError:
@@ -405,6 +448,8 @@ def index(state: State, scope: Scope, paths: Sequence[str]) -> list[ModuleIndex]
 
 def check_file(state: State, scope: Scope, path: str) -> CheckedFile | None:
     """Check a file that is not open."""
+    with suppress(OSError):
+        state.untidy += os.path.getsize(path)
     return state.scope(scope).check_file(path)
 
 
@@ -425,8 +470,47 @@ def learn(state: State, scope: Scope, modules: Sequence[ModuleIndex]) -> tuple[s
 
 def source_of(document: Unsaved) -> Source:
     """A document as the analyses see it. SourceError when it is no text that Python reads."""
-    source = source_from_text(document.text, document.filename)
+    if document.cells is None:
+        source = source_from_text(document.text, document.filename)
+    else:
+        source = source_from_cells(document.cells, document.filename)
     return replace(source, path=Path(document.path)) if document.path is not None else source
+
+
+def edits_between(document: Unsaved, before: Source, after: Source) -> tuple[Replaced, ...]:
+    """What turns a document into another one, or each cell of a notebook."""
+    if before.cells is None or after.cells is None:
+        return differences(before.text, after.text, len(document.text) - len(before.text))
+    pairs = zip(before.cells.sources, after.cells.sources, strict=True)
+    return tuple(
+        replace(each, cell=number)
+        for number, (old, new) in enumerate(pairs, 1)
+        if old is not None and new is not None
+        for each in differences(old, new)
+    )
+
+
+def in_file(finding: Finding, source: Source, raw: Source) -> Finding:
+    """A finding in a notebook that is not open: at the rows of its file, with the cell in words, and without a fix."""
+    first, last = source.file_rows(finding.start.row, finding.end.row)
+    place = source.place(finding.start)
+    start, end = Position(first, 1), Position(last, len(raw.line_text(last)) + 1)
+    return replace(
+        finding,
+        message=f"{finding.message} (cell {place.cell}, line {place.row})",
+        start=start,
+        end=end,
+        span=Span(raw.offset(start), raw.line_starts[last - 1] + end.column - 1),
+        trace=tuple(_note_in_file(note, finding, source) for note in finding.trace),
+        fix=None,
+        no_fix_reason="not while the notebook is not open",
+    )
+
+
+def _note_in_file(note: Note, finding: Finding, source: Source) -> Note:
+    if note.filename != finding.filename:
+        return note
+    return Note(note.filename, Position(source.file_rows(note.start.row, note.start.row)[0], 1), note.message)
 
 
 def differences(before: str, after: str, shift: int = 0) -> tuple[Replaced, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from amplint.finding import Position
@@ -41,6 +41,17 @@ def first_look(text: str) -> SyntaxProblem | None:
 @lru_cache(maxsize=1)
 def parsed(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
     """What is wrong with a text according to the running Python, or its tree, however deep that is."""
+    problem, tree = parsed_only(text)
+    if problem is None or problem.final or tree is not None:
+        return problem, tree
+    from amplint.syntax.depth import deep_offset  # its patterns take longer to build than a file to parse
+
+    return replace(problem, final=deep_offset(text) >= 0), None
+
+
+@lru_cache(maxsize=1)
+def parsed_only(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
+    """The same without a look at how deep a text is that cannot be parsed: `final` may be too good to be true."""
     if text.startswith("\ufeff"):
         # That of the file was removed; given a text, `ast` and LibCST skip another one.
         return SyntaxProblem("invalid non-printable character U+FEFF", Position(1, 1), final=True), None
@@ -53,9 +64,7 @@ def parsed(text: str) -> tuple[SyntaxProblem | None, ast.Module | None]:
         message = error.msg or "invalid syntax"
         if "too many nested" in message or "too many levels" in message:
             return SyntaxProblem(_TOO_DEEP, place, final=True), None
-        from amplint.syntax.depth import deep_offset  # its patterns take longer to build than a file to parse
-
-        return SyntaxProblem(message, place, final=deep_offset(text) >= 0), None
+        return SyntaxProblem(message, place), None
     except (RecursionError, MemoryError):
         return SyntaxProblem(_TOO_DEEP, Position(1, 1), final=True), None
     except ValueError as error:

@@ -11,6 +11,7 @@ from amplint.config import Settings
 from amplint.lsp import glance, worker
 from amplint.lsp.messages import Unsaved
 from amplint.lsp.moves import Change
+from amplint.lsp.outline import outline_of
 from amplint.lsp.settings import Scope
 from amplint.source import source_from_text
 
@@ -57,7 +58,8 @@ def other():
 
 
 def look(before: str, after: str) -> glance.Glance | None:
-    return glance.reduced(source_from_text(after, "m.py"), ast.parse(after), Change(before, after))
+    outline = outline_of(after, ast.parse(after))
+    return glance.reduced(source_from_text(after, "m.py"), outline, Change(before, after))
 
 
 def test_what_the_edited_function_does_not_use_is_left_out_row_by_row():

@@ -57,7 +57,11 @@ async def test_the_server_says_what_it_can_do(editor):
     assert can.diagnostic_provider.inter_file_dependencies
     assert can.diagnostic_provider.workspace_diagnostics
     assert can.code_action_provider.resolve_provider
-    assert set(can.code_action_provider.code_action_kinds) == {"quickfix", "source.fixAll.amplint"}
+    assert set(can.code_action_provider.code_action_kinds) == {
+        "quickfix",
+        "source.fixAll.amplint",
+        "notebook.source.fixAll.amplint",
+    }
     assert can.hover_provider and can.inlay_hint_provider and can.code_lens_provider
     assert "amplint.fixAll" in can.execute_command_provider.commands
     assert can.workspace.workspace_folders.supported
