@@ -143,6 +143,8 @@ def explain_flow(
         if in_module is None:
             raise SourceError(name, f"there is no line {row} of Python in a cell {cell}")
         row = in_module
+    elif row > (rows := source.position(len(source.text)).row):
+        raise SourceError(name, f"there is no line {row}, the last one is {rows}")
     found = discover([*paths, path], settings, cwd)
     rules = select_rules(settings)
     job = _Job(settings, rules, NO_FIX, 1, None)
