@@ -131,7 +131,9 @@ def _mixed(ctx: Context, added: Applied) -> Iterator[Suspect]:
         if made is None or made.op != "mul" or len(made.tensors) != 1:
             continue
         state = made.tensors[0]
-        if _targets(ctx, added).isdisjoint(_LOWERED.sub("", text) for text in numbers.operand_code(ctx, made)):
+        if _targets(ctx, added).isdisjoint(
+            _LOWERED.sub("", text) for text in numbers.operand_code(ctx, made)
+        ):
             continue
         factor = next((a for a in made.args if not isinstance(a, Tensor)), None)
         found = numbers.number_of(ctx, factor)
