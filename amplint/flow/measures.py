@@ -184,6 +184,11 @@ def _measures_by_name(call: ir.Call) -> bool:
     return last(call.func) in _MEASURES or "norm" in last(call.func)
 
 
+def shows_by_name(name: str) -> bool:
+    """Whether something of that name shows what it is handed."""
+    return _SHOWS.search(name) is not None or _NAMED.search(name) is not None
+
+
 def first_argument(call: ir.Call) -> ir.Expr | None:
     """What a call hands over first."""
     return call.args[0].value if call.args and not call.args[0].star else None
