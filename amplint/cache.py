@@ -1,4 +1,4 @@
-"""What earlier runs found, in one JSON file for each rule set, configuration, place and version of Python.
+"""What earlier runs found, in one JSON file for each rule set, configuration, place, Python and code of amplint.
 
 An entry holds while the file's content and every answer of the project that was consulted are the same. A file is
 taken as unchanged when its modification time and size are; otherwise its SHA-256 decides. The file is replaced in one

@@ -37,6 +37,55 @@ def version(package: str) -> str:
         return ""
 
 
+def own_code() -> str:
+    """What tells amplint's code and its rules from those of another commit with the same version.
+
+    The digests that the installer wrote, or sizes and times of the files where there are none, as in a checkout.
+    """
+    parts = _recorded(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if not parts:
+        from importlib.util import find_spec
+
+        for package in ("amplint", "amplint_rules"):
+            spec = find_spec(package)
+            for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+                parts.extend(_times(folder))
+    return "\n".join(sorted(parts))
+
+
+def _recorded(folder: str) -> list[str]:
+    """The rows about amplint's files in the RECORD of the distribution in a folder of the path."""
+    for path, name in _folders():
+        if (
+            os.path.abspath(path) == folder
+            and name.lower().startswith("amplint-")
+            and name.endswith(".dist-info")
+        ):
+            try:
+                with open(os.path.join(path, name, "RECORD"), encoding="utf-8") as file:
+                    rows = file.read().splitlines()
+            except (OSError, ValueError):
+                continue
+            return [
+                row for row in rows if row.startswith(("amplint/", "amplint_rules/")) and "sha256=" in row
+            ]
+    return []
+
+
+def _times(folder: str) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    if entry.name != "__pycache__":
+                        yield from _times(entry.path)
+                else:
+                    found = entry.stat()
+                    yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
+    except OSError:
+        return
+
+
 def _folders_only() -> bool:
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
     return finders == [PathFinder] and not any(os.path.isfile(path) for path in sys.path)

@@ -101,9 +101,23 @@ def select_rules(settings: Settings) -> tuple[Rule, ...]:
 
     The project's own names for what rules look for (`aliases`) count as words of every rule.
     """
-    per_file = [code for _, codes in settings.per_file_ignores for code in codes]
-    check_selectors([*(settings.select or ()), *settings.ignore, *settings.extend_select, *per_file])
-    check_selectors([*settings.fixable, *settings.unfixable, *(key for key, _ in settings.severity)])
+    named = {
+        "select": settings.select or (),
+        "ignore": settings.ignore,
+        "extend_select": settings.extend_select,
+        "per_file_ignores": [code for _, codes in settings.per_file_ignores for code in codes],
+        "fixable": settings.fixable,
+        "unfixable": settings.unfixable,
+        "severity": [key for key, _ in settings.severity],
+    }
+    for setting, selectors in named.items():
+        try:
+            check_selectors(selectors)
+        except UnknownRule as error:
+            where = settings.source_of(setting)
+            if not where.endswith(".toml"):
+                raise
+            raise UnknownRule(f"{where}: {setting.replace('_', '-')}: {error}") from error
     chosen = tuple(rule for rule in all_rules() if _is_selected(rule, settings))
     words = tuple(dict.fromkeys(name.rpartition(".")[2] for name, _ in settings.aliases))
     return tuple(_with_words(rule, words) for rule in chosen) if words else chosen

@@ -143,6 +143,8 @@ def explain_flow(
         if in_module is None:
             raise SourceError(name, f"there is no line {row} of Python in a cell {cell}")
         row = in_module
+    elif row > (rows := source.position(len(source.text)).row):
+        raise SourceError(name, f"there is no line {row}, the last one is {rows}")
     found = discover([*paths, path], settings, cwd)
     rules = select_rules(settings)
     job = _Job(settings, rules, NO_FIX, 1, None)
@@ -509,12 +511,12 @@ def _has_digest(path: Path, wanted: str) -> bool:
 
 
 def _open_cache(settings: Settings, rules: Sequence[Rule], base: Path) -> Cache:
-    """The cache for this rule set, configuration, working directory and Python."""
+    """The cache for this rule set, configuration, working directory, Python and code of amplint."""
     from amplint.cache import Cache, cache_path
     from amplint.cachedir import cache_folder
-    from amplint.installed import version
+    from amplint.installed import own_code, version
 
-    versions = [version(package) for package in ("amplint", "libcst")]
+    versions = [*(version(package) for package in ("amplint", "libcst")), own_code()]
     python = ".".join(map(str, sys.version_info[:2]))
     matters = replace(settings, output_format="text", cache_dir=None, baseline=None, sources=())
     parts = [*versions, python, str(base), repr(matters), *(repr(rule) for rule in rules)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplint import runner
+from amplint import installed, runner
 from amplint.config import Settings
 from amplint.finding import Finding
 from amplint.runner import FixMode, RunResult, run
@@ -109,6 +109,13 @@ def test_another_configuration_does_not_see_the_entries(tree, settings, change):
     cached(tree, settings)
     other = replace(settings, **change)
     assert keys(cached(tree, other)) == keys(run([tree], other, cwd=tree))
+
+
+def test_another_commit_of_amplint_does_not_see_the_entries(tree, settings, monkeypatch):
+    cached(tree, settings)
+    monkeypatch.setattr(installed, "own_code", lambda: "of another commit")
+    cached(tree, settings)
+    assert len(list(settings.cache_dir.glob("*.json"))) == 2
 
 
 def test_an_importer_that_appears_elsewhere_changes_the_fix_of_an_unchanged_file(tmp_path, settings):

@@ -67,3 +67,29 @@ def test_a_run_loads_no_package_metadata(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False", done.stdout
+
+
+def test_the_code_of_a_checkout_is_told_by_sizes_and_times(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "__pycache__").mkdir()
+    for name in ("a.py", "inner/b.py", "__pycache__/a.pyc"):
+        (tmp_path / name).write_text("x = 1\n")
+    before = list(installed._times(str(tmp_path)))
+    assert len(before) == 2
+    (tmp_path / "inner" / "b.py").write_text("x = 10\n")
+    assert list(installed._times(str(tmp_path))) != before
+
+
+def test_the_code_of_an_installed_amplint_is_told_by_its_record(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "amplint-0.1.0.dist-info").mkdir()
+    record = tmp_path / "amplint-0.1.0.dist-info" / "RECORD"
+    record.write_text(
+        "../bin/amplint,sha256=a,1\namplint/a.py,sha256=b,1\namplint/a.pyc,,\nother/a.py,sha256=c,1\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installed._recorded(str(tmp_path)) == ["amplint/a.py,sha256=b,1"]
+    assert installed._recorded(str(tmp_path / "elsewhere")) == []
+
+
+def test_the_code_stays_the_same_while_nothing_changes() -> None:
+    assert installed.own_code() and installed.own_code() == installed.own_code()

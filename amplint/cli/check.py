@@ -199,7 +199,7 @@ class _Options:
         )
 
 
-def _command(name: str, text: str, *, fix: bool) -> click.Command:
+def _command(name: str, short: str, text: str, *, fix: bool) -> click.Command:
     options = [copy(option) for option in (*_OTHERS, *_SETTINGS)]
     for option in options:
         option.hidden = fix and option.name == "fix"  # accepted, and says nothing new
@@ -207,6 +207,7 @@ def _command(name: str, text: str, *, fix: bool) -> click.Command:
         name,
         params=[click.Argument(["paths"], nargs=-1, metavar="[PATHS]..."), *options],
         callback=partial(_run, always_fix=fix),
+        short_help=short,
         help=text,
     )
 
@@ -591,12 +592,14 @@ def _fails(result: RunResult, options: _Options) -> bool:
 
 check = _command(
     "check",
+    "Find mixed-precision bugs and CUDA-only AMP code.",
     "Find mixed-precision bugs and CUDA-only AMP code in PATHS: files and folders, by default the working"
     " directory, or - for code on stdin.",
     fix=False,
 )
 fix = _command(
     "fix",
+    "Rewrite what can be rewritten.",
     "Make AMP code device-agnostic: `amplint check --fix`. Without --repair, what the code computes on CUDA"
     " stays as it is. Code on stdin (-) comes back on stdout, and the report on stderr.",
     fix=True,

@@ -11,7 +11,7 @@ from amplint.cli import UserError, emit
 from amplint.config import ConfigError, load_settings
 
 
-@click.command()
+@click.command(short_help="Remove the cache.")
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path(exists=True))
 @click.option("--cache-dir", metavar="PATH", help="The cache to remove, if it is not the configured one.")
 @click.option("--isolated", is_flag=True, help="Read no configuration.")

@@ -11,7 +11,7 @@ from amplint.cli.aliases import warn_of_unknown_targets
 from amplint.config import ConfigError, Settings, load_settings
 
 
-@click.command()
+@click.command(short_help="Print the settings in force, and where they come from.")
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path(exists=True))
 @click.option("--isolated", is_flag=True, help="Read no configuration and no dependencies.")
 @click.option(

@@ -7,7 +7,7 @@ import click
 from amplint.cli import UserError
 
 
-@click.command()
+@click.command(short_help="Answer an editor (the language server protocol).")
 def lsp() -> None:
     """Answer an editor over stdin and stdout (the language server protocol). Needs the extra `amplint[lsp]`."""
     try:

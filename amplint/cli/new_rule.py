@@ -9,7 +9,7 @@ import click
 from amplint.cli import UserError, emit
 
 
-@click.command("new-rule")
+@click.command("new-rule", short_help="Begin a rule of your own.")
 @click.argument("code", metavar="CODE")
 @click.argument("name", metavar="NAME")
 @click.option("--family", metavar="FOLDER", help="Folder for it; by default that of the nearest code.")

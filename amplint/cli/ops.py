@@ -20,7 +20,7 @@ _NEWEST = "2.13"
 _COLUMNS = ("line", "operator", "operands (on NPU)", "on CUDA", "on NPU", "")
 
 
-@click.command()
+@click.command(short_help="Print what runs in each autocast region of a file, and in which dtype.")
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--differences", is_flag=True, help="Only what CUDA and NPU compute in different dtypes.")
 @click.option("--isolated", is_flag=True, help="Read no configuration and no dependencies.")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from amplint.rule import Rule
 
 
-@click.command()
+@click.command(short_help="Explain a rule.")
 @click.argument("rule_name", metavar="CODE|NAME", required=False)
 @click.option("--all", "every", is_flag=True, help="Print the pages of all rules.")
 @click.option(

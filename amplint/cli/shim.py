@@ -11,7 +11,7 @@ from amplint.cli import UserError, emit
 from amplint.source import SourceError, write_file
 
 
-@click.command()
+@click.command(short_help="Copy the runtime shim into a project.")
 @click.option("--vendor", metavar="PATH", help="Write the shim to this file, such as pkg/_amp.py.")
 @click.option("--force", is_flag=True, help="Overwrite a file with another content.")
 @click.pass_context

@@ -127,8 +127,7 @@ class Measures:
             and any(last(call.func).startswith(n) for n in ("clip_grad_norm",))
         ):
             return (call.args[0].value,)
-        name = last(call.func)
-        if name not in _MEASURES and "norm" not in name:
+        if not _measures_by_name(call):
             return None
         if clipped_by_call(call) is not None:
             return None
@@ -181,6 +180,15 @@ class Measures:
                 yield from self._sinks(inner, is_checked or checks)
 
 
+def _measures_by_name(call: ir.Call) -> bool:
+    return last(call.func) in _MEASURES or "norm" in last(call.func)
+
+
+def shows_by_name(name: str) -> bool:
+    """Whether something of that name shows what it is handed."""
+    return _SHOWS.search(name) is not None or _NAMED.search(name) is not None
+
+
 def first_argument(call: ir.Call) -> ir.Expr | None:
     """What a call hands over first."""
     return call.args[0].value if call.args and not call.args[0].star else None
@@ -198,6 +206,8 @@ def shown(call: ir.Call) -> ir.Expr | None:
     for arg in call.args:
         expr = arg.value
         while isinstance(expr, ir.Call) and isinstance(expr.func, ir.Attr) and not expr.args:
+            if _measures_by_name(expr):
+                break  # it is reported itself
             expr = expr.func.value  # .cpu(), .detach(), .clone()
         owner = gradient_of(expr)
         if owner is not None:

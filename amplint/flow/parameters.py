@@ -10,6 +10,7 @@ from amplint.flow import walk
 from amplint.flow.dtypes import BF16, FP16, choices
 from amplint.flow.held import CHAINED, WRAPPERS, Held, Placed
 from amplint.flow.lift import last, names
+from amplint.flow.protocol import Made
 from amplint.flow.remembered import Remembered
 from amplint.flow.verdicts import written
 from amplint.model import ir
@@ -81,7 +82,7 @@ def _find(held: Held) -> Iterator[Cast]:
         scaler, optimizer = held.lift.path(func.value), held.lift.path(placed.call.args[0].value)
         if scaler is None or optimizer is None or not held.is_scaler(scaler):
             continue
-        made = held.scaler_made(scaler)
+        made = held.scaler_made(scaler) or _made_in_loop(held, scaler)
         if made is None:
             continue
         sites = tuple(_scaler_sites(held, scaler))
@@ -185,6 +186,17 @@ def _scaler_sites(held: Held, scaler: c.Path) -> Iterator[int]:
             for expr in walk.inside(value) if value is not None else ():
                 if held.lift.constructs_scaler(expr):
                     yield expr.site
+
+
+def _made_in_loop(held: Held, scaler: c.Path) -> Made | None:
+    """The scaler that each round of a loop makes and switches on, under no test; None where it may be another."""
+    found = [binding for path in held.origins(scaler) for binding in held.values(path)]
+    if len(found) != 1 or not found[0].in_loop:
+        return None
+    if any(guard != c.truth(c.Unknown()) for guard in found[0].guards):  # that is the loop itself
+        return None
+    made = held.made_by(found[0].value)
+    return made if made == Made(True, True) else None
 
 
 def _is_sharded(held: Held, site: int) -> bool:

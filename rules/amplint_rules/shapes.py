@@ -230,11 +230,10 @@ def fp16_without_grad_scaler(outline: Outline) -> bool:
 
 
 def fp16_params_with_grad_scaler(outline: Outline) -> bool:
-    """A GradScaler that steps something, and float16."""
+    """A GradScaler that steps something, perhaps by a function from another file, and float16."""
     names = outline.names
-    return (
-        "step" in names and not names.isdisjoint(("half", "float16")) and grad_scaler_odd_arguments(outline)
-    )
+    steps = "step" in names or bool(outline.imports)
+    return steps and not names.isdisjoint(("half", "float16")) and grad_scaler_odd_arguments(outline)
 
 
 def sharded_scaler_needed(outline: Outline) -> bool:

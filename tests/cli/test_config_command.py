@@ -131,7 +131,8 @@ def test_without_a_configuration_the_text_says_so(amplint) -> None:
     ("toml", "message"),
     [
         ("selct = []", "did you mean 'select'"),
-        ('select = ["AMP2O1"]', "unknown rule 'AMP2O1'"),
+        ('select = ["AMP2O1"]', "amplint.toml: select: unknown rule 'AMP2O1'"),
+        ('per-file-ignores = {"a.py" = ["AMP2O1"]}', "amplint.toml: per-file-ignores: unknown rule 'AMP2O1'"),
         ("[", "not valid TOML"),
         ('cache-dir = ""', "cache-dir: expected a path, got an empty string"),
     ],

@@ -65,6 +65,12 @@ def test_what_is_no_place_is_refused(explained, place):
     assert "FILE:LINE" in result.stderr
 
 
+def test_a_line_behind_the_end_is_refused(explained):
+    result = explained("train.py:1000")
+    assert result.exit_code == 2
+    assert "train.py: there is no line 1000, the last one is " in result.stderr
+
+
 def test_a_file_that_is_not_there_is_refused(explained):
     result = explained("gone.py:3")
     assert result.exit_code == 2

@@ -66,6 +66,25 @@ class Base:
         self.scaler.update()
 """
 
+STEP = """\
+def step(scaler, optimizer, loss):
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+HALF_LAYER = """\
+import torch
+from stepping import step
+
+
+def train(loader):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4).half())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    for x in loader:
+        step(scaler, optimizer, model(x).float().mean())
+"""
+
 
 def found(folder: Path, files: Mapping[str, str], **options: object) -> list[Finding]:
     for name, text in files.items():
@@ -259,3 +278,17 @@ def train(model, optimizer, scaler, losses, every):
 """
     findings = found(tmp_path, {"wrapper.py": wrapper, "loop.py": loop, "main.py": MAIN})
     assert places(findings) == [("main.py", 7, "AMP201")]
+
+
+def test_half_parameters_that_an_imported_function_steps_are_found(tmp_path):
+    findings = found(tmp_path, {"stepping.py": STEP, "train.py": HALF_LAYER})
+    assert places(findings) == [("train.py", 6, "AMP219")]
+    steps = [(note.filename, note.start.row) for note in findings[0].trace]
+    assert steps == [("train.py", 6), ("train.py", 7), ("train.py", 8), ("stepping.py", 3)]
+
+
+def test_half_parameters_of_an_optimizer_that_no_function_steps_are_not(tmp_path):
+    step = STEP.replace("scaler.step(optimizer)", "optimizer.zero_grad()")
+    assert "AMP219" not in {
+        code for *_, code in places(found(tmp_path, {"stepping.py": step, "train.py": HALF_LAYER}))
+    }

@@ -19,6 +19,8 @@ from amplint_rules.precision.evidence import Step, Suspect
 _SMALL_SHARE = 0.0101
 _DECAY = re.compile(r"decay|ema|momentum|alpha|beta|tau|\bmu\b|\bm\b", re.IGNORECASE)
 _WRITES = ("copy_", "set_")
+#: A cast behind a value, which is still the value that the mixture is written back to.
+_LOWERED = re.compile(r"\.(half|bfloat16)\(\)$|\.to\((dtype=)?torch\.(float16|half|bfloat16)\)$")
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -129,7 +131,9 @@ def _mixed(ctx: Context, added: Applied) -> Iterator[Suspect]:
         if made is None or made.op != "mul" or len(made.tensors) != 1:
             continue
         state = made.tensors[0]
-        if _targets(ctx, added).isdisjoint(numbers.operand_code(ctx, made)):
+        if _targets(ctx, added).isdisjoint(
+            _LOWERED.sub("", text) for text in numbers.operand_code(ctx, made)
+        ):
             continue
         factor = next((a for a in made.args if not isinstance(a, Tensor)), None)
         found = numbers.number_of(ctx, factor)

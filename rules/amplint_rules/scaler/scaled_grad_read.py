@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from amplint.finding import Applicability, Fix, FixKind, Severity
+from amplint.flow.measures import shows_by_name
 from amplint.flow.verdicts import Violation
 from amplint.rule import Context, Report, Rule
 from amplint_rules import shapes, statements
@@ -47,7 +48,8 @@ def _message(ctx: Context, violation: Violation) -> str:
             f"{how} changes gradients that are still multiplied by {scale}, by something that is not; "
             "nothing is raised, and the result depends on the scale"
         )
-    return f"{how} measures gradients that are still multiplied by {scale}: the result grows with it"
+    verb = "shows" if shows_by_name(how) else "measures"
+    return f"{how} {verb} gradients that are still multiplied by {scale}: the result grows with it"
 
 
 def _fix(ctx: Context, violation: Violation) -> Fix | str:
