@@ -155,6 +155,8 @@ async def resolve(ls: Server, params: t.CodeAction) -> t.CodeAction:
     """The client wants the edit of an action."""
     data: Any = params.data
     if params.edit is None and isinstance(data, dict) and "uri" in data:
+        if not all(isinstance(value, str) for value in data.values()):
+            return params  # no action of this server
         if "ignore" in data:
             work = partial(worker.ignore, fingerprint=data["ignore"], reason=ls.session.editor.ignore_reason)
         else:

@@ -79,3 +79,10 @@ async def test_hovering_over_a_finding_shows_its_trace_and_the_page_of_its_rule(
     assert "line 11:" in text
     assert "## Why" in text
     assert await editor.hover(uri, 1, 0) == ""
+
+
+@pytest.mark.parametrize("data", [{"rule": ["a"]}, {"rule": 3}, {"ignore": {}}, {"uri": 3}])
+async def test_an_action_of_somebody_else_comes_back_as_it_is(editor, data):
+    uri = editor.open("strange.py", CLIP)
+    action = t.CodeAction(title="x", data={"uri": uri, **data})
+    assert (await editor.client.code_action_resolve_async(action)).edit is None
