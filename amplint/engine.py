@@ -19,6 +19,7 @@ from amplint.discover import IgnorePatterns
 from amplint.finding import (
     Applicability,
     Confidence,
+    Edit,
     Finding,
     Fix,
     InternalError,
@@ -126,6 +127,8 @@ class _Check:
         self.audit.ran = frozenset(rule.code for rule in in_force)
         self.context = Context(model, settings, project, self.is_active, self.audit)
         self.result = FileResult()
+        #: Edits of fixes -> why they cannot be made in the cells of a notebook, or None.
+        self._fit: dict[tuple[Edit, ...], str | None] = {}
 
     def run(self) -> FileResult:
         for rule in sorted(self.rules, key=lambda rule: rule.about_run):
@@ -220,7 +223,9 @@ class _Check:
             return None, "making the fix failed (internal error)"
         if isinstance(made, str):
             return None, made
-        problem = _unfit_for_cells(made, self.model.source)
+        if made.edits not in self._fit:  # a port of the whole file is the fix of each of its findings
+            self._fit[made.edits] = _unfit_for_cells(made, self.model.source)
+        problem = self._fit[made.edits]
         return (made, None) if problem is None else (None, problem)
 
     def _failed(self, rule: Rule, error: Exception) -> None:
