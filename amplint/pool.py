@@ -25,6 +25,8 @@ ResultT = TypeVar("ResultT")
 _BATCH = 600_000
 #: Python from 3.11 on keeps the working directory out of `sys.path` where it is set.
 _SAFE_PATH = "PYTHONSAFEPATH"
+#: Seconds in which what looks after the workers notices that they are gone.
+_GRACE = 10
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 
@@ -105,9 +107,12 @@ def run_batches(
                         unfinished.append(batch)
         except BaseException:
             workers_left = list((getattr(executor, "_processes", None) or {}).values())
+            manager = getattr(executor, "_executor_manager_thread", None)
             executor.shutdown(wait=False, cancel_futures=True)
             for process in workers_left:  # a batch at hand may take long, and nobody waits for it
                 process.terminate()
+            if manager is not None:  # it closes a pipe that Python, when it ends, would write to
+                manager.join(_GRACE)
             raise
     for batch in unfinished:
         yield from carefully(batch)
