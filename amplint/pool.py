@@ -106,13 +106,7 @@ def run_batches(
                     except BrokenProcessPool:
                         unfinished.append(batch)
         except BaseException:
-            workers_left = list((getattr(executor, "_processes", None) or {}).values())
-            manager = getattr(executor, "_executor_manager_thread", None)
-            executor.shutdown(wait=False, cancel_futures=True)
-            for process in workers_left:  # a batch at hand may take long, and nobody waits for it
-                process.terminate()
-            if manager is not None:  # it closes a pipe that Python, when it ends, would write to
-                manager.join(_GRACE)
+            stop(executor)
             raise
     for batch in unfinished:
         yield from carefully(batch)
@@ -133,6 +127,17 @@ def submit(
     """Submit a piece of work; raises `BrokenProcessPool` when the process has died."""
     with _starting():
         return executor.submit(work, *arguments)
+
+
+def stop(executor: ProcessPoolExecutor) -> None:
+    """End the processes of a pool: what they are at may take long, and nobody waits for it."""
+    workers_left = list((getattr(executor, "_processes", None) or {}).values())
+    manager = getattr(executor, "_executor_manager_thread", None)
+    executor.shutdown(wait=False, cancel_futures=True)
+    for process in workers_left:
+        process.terminate()
+    if manager is not None:  # it closes a pipe that Python, when it ends, would write to
+        manager.join(_GRACE)
 
 
 def _submit(

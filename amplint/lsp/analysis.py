@@ -109,8 +109,5 @@ class Analysis:
     def _stop_process(self) -> None:
         if self._executor is None:
             return
-        processes = list((getattr(self._executor, "_processes", None) or {}).values())
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
+        pool.stop(self._executor)
         self._executor = None
