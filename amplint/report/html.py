@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from amplint.finding import Finding, Note
 from amplint.report.diff import excerpt
 from amplint.report.frame import Look, frame, shown, window_at
-from amplint.report.places import alone, place
+from amplint.report.places import Sources, alone, place
 from amplint.report.text import groups, label, summary
-from amplint.source import Source, SourceError, read_source
+from amplint.source import Source
 
 if TYPE_CHECKING:
     from amplint.runner import FixMode, RunResult
@@ -69,8 +69,8 @@ def render(result: RunResult, mode: FixMode, cwd: Path) -> str:
     template = environment.from_string(
         resources.files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8")
     )
-    rows = _Rows(result.sources, cwd)
-    items = [_item(group, result.sources, rows) for group in groups(result.findings)]
+    read = Sources(result.sources, cwd)
+    items = [_item(group, result.sources, read) for group in groups(result.findings)]
     files = {name: list(of_file) for name, of_file in groupby(items, key=lambda item: item.finding.filename)}
     failures = [f"{problem}" for problem in result.problems]
     failures += [f"internal error in {error.filename}: {error.message}" for error in result.internal_errors]
@@ -90,7 +90,7 @@ def _by_rule(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
     return [(first[key], counts[key]) for key in ordered]
 
 
-def _item(group: Sequence[Finding], sources: Mapping[str, Source], rows: _Rows) -> Item:
+def _item(group: Sequence[Finding], sources: Mapping[str, Source], read: Sources) -> Item:
     finding = group[0]
     source = sources.get(finding.filename)
     where = _LOOK.plain(f"{finding.filename}:{place(finding, sources)}")
@@ -108,7 +108,7 @@ def _item(group: Sequence[Finding], sources: Mapping[str, Source], rows: _Rows) 
         _LOOK.plain(finding.message),
         [Line(text, _kind_of_code(text)) for text in code],
         [str(place(other, sources)) for other in group[1:]],
-        [rows.step(note) for note in finding.trace],
+        [_step(note, read) for note in finding.trace],
         [Line(text, _kind_of_change(text)) for text in changes],
     )
 
@@ -126,27 +126,12 @@ def _kind_of_change(text: str) -> str:
     return {"+": "added", "-": "removed"}[signed[1]] if signed else ""
 
 
-class _Rows:
-    """Rows of code that traces name."""
-
-    def __init__(self, sources: Mapping[str, Source], cwd: Path) -> None:
-        self._sources: dict[str, Source | None] = dict(sources)
-        self._cwd = cwd
-
-    def step(self, note: Note) -> Step:
-        """A step with its row."""
-        source = self._source(note.filename)
-        row = note.start.row if source is None else source.place(note.start).line
-        where = _LOOK.plain(f"{note.filename}:{row}")
-        return Step(where, _LOOK.plain(note.message), _code(note, source))
-
-    def _source(self, filename: str) -> Source | None:
-        if filename not in self._sources:
-            try:
-                self._sources[filename] = read_source(self._cwd / filename, filename)
-            except SourceError:
-                self._sources[filename] = None
-        return self._sources[filename]
+def _step(note: Note, sources: Sources) -> Step:
+    """A step of a trace with its row of code."""
+    source = sources.get(note.filename)
+    row = note.start.row if source is None else source.place(note.start).line
+    where = _LOOK.plain(f"{note.filename}:{row}")
+    return Step(where, _LOOK.plain(note.message), _code(note, source))
 
 
 def _code(note: Note, source: Source | None) -> str:

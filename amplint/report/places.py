@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from amplint.finding import Edit, Finding, Note, Position, Span
-from amplint.source import Place, Source
+from amplint.source import Place, Source, SourceError, read_source
+
+
+class Sources:
+    """The sources of a run, and those of files that only traces name, which are read when they are asked for."""
+
+    def __init__(self, sources: Mapping[str, Source], cwd: Path) -> None:
+        self._sources: dict[str, Source | None] = dict(sources)
+        self._cwd = cwd
+
+    def get(self, filename: str) -> Source | None:
+        """The source of a file; None where it cannot be read."""
+        if filename not in self._sources:
+            try:
+                self._sources[filename] = read_source(self._cwd / filename, filename)
+            except SourceError:
+                self._sources[filename] = None
+        return self._sources[filename]
 
 
 def place(finding: Finding, sources: Mapping[str, Source]) -> Place:

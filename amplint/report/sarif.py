@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from amplint.finding import Applicability, Edit, Finding, Fix, InternalError, Position, Severity
-from amplint.report.places import beside_cell, place
-from amplint.source import Source, SourceError, read_source
+from amplint.report.places import Sources, beside_cell, place
+from amplint.source import Source, SourceError
 
 if TYPE_CHECKING:
     from amplint.rule import Rule
@@ -220,8 +220,7 @@ class _Places:
     """Names and positions as SARIF writes them, and the list of files that are named."""
 
     def __init__(self, sources: Mapping[str, Source], cwd: Path) -> None:
-        self._sources: dict[str, Source | None] = dict(sources)
-        self._cwd = cwd
+        self._sources = Sources(sources, cwd)
         self._indices: dict[str, int] = {}
 
     def artifacts(self) -> list[dict[str, object]]:
@@ -244,7 +243,7 @@ class _Places:
 
     def region(self, filename: str, start: Position, end: Position | None = None) -> dict[str, int]:
         """Rows and columns; the whole row where the text to count columns in is not at hand, and in notebooks."""
-        source = self._source(filename)
+        source = self._sources.get(filename)
         if source is not None and source.cells is not None:
             end = start if end is None else end
             first_row, last_row = source.file_rows(
@@ -264,20 +263,12 @@ class _Places:
 
     def _column(self, filename: str, position: Position) -> int | None:
         """The column of a position in UTF-16 code units, from 1."""
-        source = self._source(filename)
+        source = self._sources.get(filename)
         if source is None or not 1 <= position.row <= len(source.line_starts):
             return None
         before = source.line_text(position.row)[: position.column - 1]
         beyond = position.column - 1 - len(before)  # between the characters of a CRLF
         return len(before) + sum(character > "\uffff" for character in before) + beyond + 1
-
-    def _source(self, filename: str) -> Source | None:
-        if filename not in self._sources:
-            try:
-                self._sources[filename] = read_source(self._cwd / filename, filename)
-            except SourceError:
-                self._sources[filename] = None
-        return self._sources[filename]
 
 
 def _uri(filename: str) -> dict[str, str]:
