@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from amplint.mentions import WORDS, made_low
+from amplint.mentions import made_low
 from amplint.rule import Rule
 from amplint.source import Source
 from amplint.syntax.pause import no_garbage_collection
@@ -61,7 +61,7 @@ class Outline:
     @cached_property
     def made_low(self) -> frozenset[str]:
         """The words by which the file may make something low precision, as `mentions` reads them."""
-        return made_low(self._tree) if any(word in self.text for word in ("half", *WORDS)) else frozenset()
+        return made_low(self._tree, self.text)
 
     def _read_statements(self) -> None:
         todo: list[ast.AST] = [self._tree]

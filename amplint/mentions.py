@@ -6,6 +6,7 @@ A dtype that is only compared with, a key of a dictionary, an annotation or a li
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 #: Names and short strings by which something is made low precision.
@@ -15,13 +16,15 @@ WORDS = frozenset(
         *("autocast", "custom_fwd", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
     )
 )
+#: What occurs in every text that mentions one of them.
+_OCCURS = re.compile("|".join(map(re.escape, sorted(("half", *WORDS)))))
 #: What has dtypes of the same names, and no tensors of torch.
 _OTHERS = frozenset(("tf", "jnp", "jax", "ml_dtypes", "mx", "mlx", "onnx", "trt", "ov", "ort"))
 
 
-def made_low(tree: ast.Module) -> frozenset[str]:
-    """The words by which the file may make something low precision; none: nothing in it can."""
-    return frozenset(_words(tree))
+def made_low(tree: ast.Module, text: str) -> frozenset[str]:
+    """The words by which a file may make something low precision; none: nothing in it can."""
+    return frozenset(_words(tree)) if _OCCURS.search(text) else frozenset()
 
 
 def _words(tree: ast.Module) -> Iterator[str]:

@@ -31,7 +31,7 @@ from amplint.mentions import made_low
     ],
 )
 def test_what_makes_something_low_is_seen(line, word):
-    assert word in made_low(ast.parse(line))
+    assert word in made_low(ast.parse(line), line)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_what_makes_something_low_is_seen(line, word):
     ],
 )
 def test_what_only_names_it_is_not(line):
-    assert not made_low(ast.parse(line))
+    assert not made_low(ast.parse(line), line)
