@@ -36,6 +36,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from amplint.syntax.syntax_error import parsed_only
+
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = (
     "classification/trainer.py",
@@ -317,16 +319,7 @@ def applied(text: str, change: dict[str, Any]) -> str:
 
 def parses(text: str) -> bool:
     """Whether Python takes the text."""
-    import ast
-    import warnings
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
+    return parsed_only(text)[0] is None
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amplint.lsp.moves import Change
+from amplint.syntax.syntax_error import parsed_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _end(rows: list[int], unit: Unit, text: str) -> int:
 def _alone(snippet: str, unit: Unit) -> Unit | None:
     """A function whose text is this now; None where it is no function of the same kind any more."""
     head = "class _:\n" if unit.column else ""
-    tree = _parse(head + snippet)
+    _, tree = parsed_only(head + snippet)
     if tree is None or len(tree.body) != 1:
         return None
     node = tree.body[0]
@@ -106,15 +106,6 @@ def _alone(snippet: str, unit: Unit) -> Unit | None:
     if made.first != 1 + bool(head):
         return None
     return _shifted(made, unit.first - made.first)
-
-
-def _parse(text: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _shifted(unit: Unit, delta: int) -> Unit:
