@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 _MOSTUNITS = 8
 _LARGEST = 400_000
 _FOREIGN = frozenset({*sys.stdlib_module_names, "builtins", "torch", "numpy", "torchvision", "torch_npu"})
-#: What a definition elsewhere must contain to be worth looking at, for the GradScaler protocol and for dtypes.
-PROTOCOL = re.compile(
+#: What a definition elsewhere must contain to be worth looking at.
+_PROTOCOL = re.compile(
     r"\.\s*scale\s*\(|unscale_|clip_grad|\.step\s*\(|\.grad\b|GradScaler|scaler\s*\(|\.backward\s*\(|zero_grad"
-)
-DTYPES = re.compile(
-    r"\btorch\.|\bnn\.|\bF\.|\.(?:sum|mean|log|exp|pow|softmax|half|float|to|type_as|sigmoid)\s*\("
 )
 
 
@@ -57,11 +54,8 @@ class _Unit:
 class Linked:
     """What flow analyses read of a module and of those that it uses."""
 
-    def __init__(
-        self, model: ModuleModel, elsewhere: Elsewhere | None = None, matters: re.Pattern[str] = PROTOCOL
-    ) -> None:
+    def __init__(self, model: ModuleModel, elsewhere: Elsewhere | None = None) -> None:
         self._elsewhere = elsewhere
-        self._matters = matters
         self._units = [_Unit(model, "", 0)]
         self._by_file: dict[str, _Unit | None] = {model.filename: self._units[0]}
         self._names: dict[tuple[int, str], str] = {}
@@ -146,7 +140,7 @@ class Linked:
             source is None
             or len(self._units) > _MOSTUNITS
             or len(source.text) > _LARGEST
-            or not self._matters.search(definition_text(source.text, qualname.partition(".")[0]))
+            or not _PROTOCOL.search(definition_text(source.text, qualname.partition(".")[0]))
         ):
             return None
         model = self._elsewhere.model(filename)

@@ -38,8 +38,8 @@ from amplint.flow.precision.values import (
     Tensor,
     Value,
 )
-from amplint.model.linked import DTYPES, Linked
 from amplint.model.module import ModuleModel
+from amplint.model.ondemand import OnDemand
 from amplint.source import source_from_text
 
 from .precision_calls import MODULES, NOT_CALLED, calls
@@ -237,8 +237,8 @@ def compare(program: Program, device: str, seen: list[tuple[int, int, Any]], rul
     """What amplint claims, against what was seen."""
     report = Report(programs=1)
     model = model_of(program.text)
-    linked = Linked(model, None, DTYPES)
-    notes = interpret(linked.functions, linked.classes, rules)
+    files = OnDemand(model)
+    notes = interpret(files.functions, files.classes, rules, files)
     report.gave_up = int(notes.gave_up > 0)
     claims: dict[tuple[int, int], Value] = {}
     for site, (value, _) in notes.names.items():
