@@ -128,29 +128,27 @@ def test_rows_that_stay_keep_their_literals():
     assert after == raw.replace('"\\u0062\\n",', '"\\u0062\\n",\n    "x\\n",')
 
 
+def written(content: dict, form: str) -> str:
+    """A notebook as some program writes it."""
+    return {
+        "indented": json.dumps(content, indent=1),
+        "one line": json.dumps(content),
+        "compact": json.dumps(content, separators=(",", ":")),
+        "tabs": json.dumps(content, indent="\t"),
+        "crlf": json.dumps(content, indent=2).replace("\n", "\r\n"),
+    }[form]
+
+
 @pytest.mark.parametrize("form", ["indented", "one line", "compact", "tabs", "crlf"])
 @pytest.mark.parametrize("before", [["a\n", "b"], ["a"], [], "a\nb", ""])
 @pytest.mark.parametrize("after", ["a\nx\nb", "x", "", "x\n", 'q = "\\\\"\n\t'])
 def test_a_source_is_written_in_the_form_it_had(form, before, after):
     content = notebook(code("1"), code(before), code(["last"]))
-    raw = {
-        "indented": json.dumps(content, indent=1),
-        "one line": json.dumps(content),
-        "compact": json.dumps(content, separators=(",", ":")),
-        "tabs": json.dumps(content, indent="\t"),
-        "crlf": json.dumps(content, indent=2).replace("\n", "\r\n"),
-    }[form]
+    raw = written(content, form)
     made = spliced(raw, {2: after})
     wanted = after if isinstance(before, str) else after.splitlines(keepends=True)
     content["cells"][1]["source"] = wanted
-    expected = {
-        "indented": json.dumps(content, indent=1),
-        "one line": json.dumps(content),
-        "compact": json.dumps(content, separators=(",", ":")),
-        "tabs": json.dumps(content, indent="\t"),
-        "crlf": json.dumps(content, indent=2).replace("\n", "\r\n"),
-    }[form]
-    assert made == expected
+    assert made == written(content, form)
 
 
 def test_characters_are_escaped_where_the_file_escapes_them():

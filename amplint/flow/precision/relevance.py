@@ -74,12 +74,9 @@ class Relevance:
             )
         }
         for klass in self._classes.by_name.values():
-            if any(
-                _is_low(e) for stmt in walk.statements(klass.body) for o in walk.own(stmt) for e in _made(o)
-            ):
-                found |= {method for _, method in klass.methods}
-            else:
-                found |= self._sharing({method for _, method in klass.methods}, found)
+            methods = {method for _, method in klass.methods}
+            in_body = any(map(_is_low, _in_block(klass.body)))
+            found |= methods if in_body else self._sharing(methods, found)
         return self._closed(found)
 
     def _sharing(self, methods: set[str], low: set[str]) -> set[str]:
@@ -149,14 +146,18 @@ def _called_as(qualname: str) -> str:
 
 
 def _expressions(function: ir.Function) -> Iterator[ir.Expr]:
-    for stmt in walk.statements(function.body):
-        for expr in walk.own(stmt):
-            yield from _made(expr)
+    yield from _in_block(function.body)
     for decorator in function.decorators:
         yield from walk.inside(decorator)
     for param in function.params:
         if param.default is not None:
             yield from walk.inside(param.default)
+
+
+def _in_block(block: ir.Block) -> Iterator[ir.Expr]:
+    for stmt in walk.statements(block):
+        for expr in walk.own(stmt):
+            yield from _made(expr)
 
 
 def _made(expr: ir.Expr) -> Iterator[ir.Expr]:

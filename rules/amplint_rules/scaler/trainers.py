@@ -39,7 +39,7 @@ def bypasses(ctx: Context, found: Owners) -> Iterator[Report]:
                 "still multiplied by its scale",
                 confidence=Confidence.MEDIUM,
                 trace=[(method, "the trainer calls this, and then clips and steps"), (call, "scaled here")],
-                fix=lambda owner=owner: f"scale with self.{owner.row['backward']}",  # type: ignore[misc]
+                fix=lambda owner=owner: f"scale with {_own_backward(owner)}",  # type: ignore[misc]
             )
         if any(_scales(ctx, call, owner) for call in calls_in(ctx, klass)):
             continue
@@ -49,13 +49,13 @@ def bypasses(ctx: Context, found: Owners) -> Iterator[Report]:
             yield Report(
                 call,
                 "this loss is not scaled, but the trainer's step divides the gradients by the loss scale, with "
-                f"fp16; self.{owner.row['backward']} scales",
+                f"fp16; {_own_backward(owner)} scales",
                 confidence=owner.confidence,
                 trace=[
                     (method, "the trainer calls this, and then clips and steps"),
                     (call, "plain backward"),
                 ],
-                fix=lambda owner=owner: f"scale with self.{owner.row['backward']}",  # type: ignore[misc]
+                fix=lambda owner=owner: f"scale with {_own_backward(owner)}",  # type: ignore[misc]
             )
 
 
