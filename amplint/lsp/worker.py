@@ -60,6 +60,8 @@ class Open:
         self._known = Known(scope)
         #: Name -> what its last check asked of the project, and what it was told.
         self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
+        #: Name -> the document that was checked last, and all that was found in it, the baseline's findings too.
+        self._checked: dict[str, tuple[Unsaved, tuple[Finding, ...]]] = {}
         #: Name -> the last text that could be parsed, and what was found in it.
         self._settled: dict[str, tuple[str, tuple[Finding, ...]]] = {}
         #: Name -> the outline of the last text of it that could be parsed.
@@ -67,8 +69,16 @@ class Open:
         #: Name -> the imports whose files were taken in last.
         self._followed: dict[str, object] = {}
 
-    def check(self, document: Unsaved, *, with_known: bool = False) -> Checked:
-        """Check one document; findings of the baseline are left out unless they are asked for."""
+    def everything(self, document: Unsaved) -> tuple[Finding, ...]:
+        """All findings of a document, those of the baseline too; from its last check where that still holds."""
+        name = document.filename
+        last = self._checked.get(name)
+        if last is None or last[0] != document or not self.project.holds(name, self._asked.get(name, {})):
+            self.check(document)
+        return self._checked[name][1]
+
+    def check(self, document: Unsaved) -> Checked:
+        """Check one document; findings of the baseline are left out."""
         from amplint.syntax.pause import no_garbage_collection
         from amplint.work import not_text
 
@@ -77,12 +87,13 @@ class Open:
             source = source_of(document)
         except SourceError as error:
             path = Path(document.path) if document.path is not None else None
-            return Checked(
-                tuple(not_text(error, path, self.scope.settings, self.rules).findings), broken=True
-            )
+            found = tuple(not_text(error, path, self.scope.settings, self.rules).findings)
+            self._checked[name] = (document, found)
+            return Checked(found, broken=True)
         seen = self.take_in(document, source)
         if not seen.admitted:
             self._asked.pop(name, None)
+            self._checked[name] = (document, ())
             self._settled[name] = (source.text, ())
             self.checker.forget()
             return Checked(stale=self._stale(name), cells=source.cells)
@@ -91,11 +102,12 @@ class Open:
             broken = self.checker.is_broken(source)
             self.checker.forget(source)
         self._asked[name] = outcome.asked
+        self._checked[name] = (document, tuple(outcome.findings))
         new = self._known.new(outcome.findings, source)
         if not broken:
             self._settled[name] = (source.text, new)
         return Checked(
-            tuple(outcome.findings) if with_known else new,
+            new,
             broken=broken,
             problem=self._known.problem,
             internal_errors=tuple(error.message for error in outcome.internal_errors),
@@ -173,6 +185,7 @@ class Open:
     def close(self, filename: str) -> tuple[str, ...]:
         """The document is what is on disk again; names of open documents that this may matter to."""
         self._asked.pop(filename, None)
+        self._checked.pop(filename, None)
         self._settled.pop(filename, None)
         self._followed.pop(filename, None)
         self._outlines.pop(filename, None)
@@ -405,7 +418,7 @@ def lenses(state: State, document: Unsaved) -> list[Annotation]:
     """What is to be said of the training steps of a document."""
     from amplint.lsp import beliefs
 
-    findings = state.scope(document.scope).check(document, with_known=True).findings
+    findings = state.scope(document.scope).everything(document)
     found = _about(state, document, lambda model, project: beliefs.lenses(model, project, findings))
     return found or []
 
