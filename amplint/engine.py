@@ -38,6 +38,7 @@ from amplint.source import Source
 from amplint.suppress import parse_suppressions
 from amplint.syntax.parse import parse
 from amplint.syntax.pause import no_garbage_collection
+from amplint.syntax.pieces import Pieced
 from amplint.syntax.positions import PositionsLost
 from amplint.syntax.syntax_error import SyntaxProblem
 
@@ -55,9 +56,11 @@ class FileResult:
     statistics: dict[str, int] = field(default_factory=dict)
 
 
-def model_of(source: Source, settings: Settings) -> ModuleModel | SyntaxProblem:
-    """The model of one file, or why it cannot be parsed."""
+def model_of(source: Source, settings: Settings, pieced: Pieced | None = None) -> ModuleModel | SyntaxProblem:
+    """The model of one file, which may have been parsed before, or why it cannot be parsed."""
     with no_garbage_collection():
+        if pieced is not None:
+            return ModuleModel(source, pieced.module, "", _aliases(settings), pieced.pieces)
         module = parse(source)
         if isinstance(module, SyntaxProblem):
             return module
@@ -127,6 +130,7 @@ class _Check:
         self.audit.ran = frozenset(rule.code for rule in in_force)
         self.context = Context(model, settings, project, self.is_active, self.audit)
         self.result = FileResult()
+        self._active: dict[tuple[str, int], bool] = {}
         #: Edits of fixes -> why they cannot be made in the cells of a notebook, or None.
         self._fit: dict[tuple[Edit, ...], str | None] = {}
 
@@ -157,6 +161,12 @@ class _Check:
 
     def is_active(self, code: str, node: cst.CSTNode) -> bool:
         """Whether a finding of `code` at `node` would be reported, and its fix may be applied."""
+        key = code, id(node)
+        if key not in self._active:  # a port asks for every place of the file, once for each finding
+            self._active[key] = self._may_fix(code, node)
+        return self._active[key]
+
+    def _may_fix(self, code: str, node: cst.CSTNode) -> bool:
         rule = next((rule for rule in self.rules if rule.code == code), None)
         if rule is None or not self._fixable(rule):
             return False

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from amplint.flow.precision.listing import RegionListing
     from amplint.model.module import ModuleModel
     from amplint.project.link import Project
+    from amplint.syntax.pieces import Pieced
     from amplint.syntax.syntax_error import SyntaxProblem
 
 #: Fixing a file stops after this many passes; a pass applies every fix that does not overlap another.
@@ -174,15 +175,15 @@ class Checker:
         outcome.internal_errors = list(dict.fromkeys([*outcome.internal_errors, *outcome.dropped]))
         return outcome
 
-    def check(self, source: Source) -> Outcome:
-        """Findings of one file as it is."""
+    def check(self, source: Source, pieced: Pieced | None = None) -> Outcome:
+        """Findings of one file as it is; it may have been parsed before."""
         from amplint import engine
         from amplint.flow.remembered import forget
         from amplint.syntax.syntax_error import SyntaxProblem
 
         asked = self._project.record()
         try:
-            model = self.model(source)
+            model = self.model(source, pieced)
             if isinstance(model, SyntaxProblem):
                 made = engine.syntax_finding(model, source, self._settings, self._rules)
             else:
@@ -241,13 +242,13 @@ class Checker:
         found = engine.model_of(source, self._settings)
         return None if isinstance(found, SyntaxProblem) else found
 
-    def model(self, source: Source) -> ModuleModel | SyntaxProblem:
+    def model(self, source: Source, pieced: Pieced | None = None) -> ModuleModel | SyntaxProblem:
         """The model of a file, or why it cannot be parsed."""
         from amplint import engine
 
         found = self._models.get(source.data) or self._project.model_at_hand(source)
         if found is None:
-            found = engine.model_of(source, self._settings)
+            found = engine.model_of(source, self._settings, pieced)
         self._models[source.data] = found
         return found
 

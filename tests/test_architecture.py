@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "amplint.fix": {"amplint.finding"},
     "amplint.rule": {"amplint.finding"},
     # from text to meaning
-    "amplint.syntax": {"amplint.finding", "amplint.source"},
+    "amplint.syntax": {"amplint.cancel", "amplint.finding", "amplint.source"},
     "amplint.model.ir": set(),
     "amplint.model.units": set(),
     "amplint.model.ondemand": {

@@ -11,6 +11,7 @@ from amplint.finding import Confidence
 from amplint.flow import protocol as p
 from amplint.flow import walk
 from amplint.flow.entries import Entries
+from amplint.flow.held import objects_of
 from amplint.flow.objects import Objects
 from amplint.flow.pruning import Pruner, nodes
 from amplint.flow.remembered import Remembered
@@ -130,7 +131,7 @@ def prepare(model: ModuleModel, elsewhere: Elsewhere | None = None) -> Prepared 
     from amplint.model.linked import Linked  # loads LibCST, which the gate does without
 
     linked = Linked(model, elsewhere)
-    objects = Objects(linked)
+    objects = objects_of(model) if linked.is_alone else Objects(linked)
     slicer = Slicer(objects)
     whole = {name: slicer.program(f) for name, f in objects.functions.items()}
     pruner = Pruner(objects, whole)

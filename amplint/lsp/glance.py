@@ -7,14 +7,17 @@ than what was looked at. Rules that are about a whole file have no say in a firs
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from amplint.finding import Finding, Position, Span
 from amplint.lsp.moves import Change
 from amplint.lsp.outline import Outline, Unit
 from amplint.source import Source
+from amplint.syntax.syntax_error import parsed_only
 
 #: Whether these find something depends on what else is in the file, or is not.
 WHOLE_FILE = frozenset(
@@ -30,6 +33,8 @@ _ROOM_FOR_CALLERS = 70
 #: What stands for a fix that a first look does not make.
 _LATER = "not before the whole file has been checked"
 _USED = re.compile(r"\.?[^\W\d]\w*")
+#: Comments that silence findings have one of these in them.
+_SILENCING = re.compile("amplint|noqa", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d]\w*")
 #: Methods that say what an object holds.
 _MAKERS = frozenset({"__init__", "setup", "configure_optimizers", "__post_init__"})
@@ -41,9 +46,32 @@ class Glance:
 
     #: The text with everything else left out.
     text: str
+    #: Offsets at which functions and classes that stay begin, and at which what is behind them does.
+    starts: tuple[int, ...]
     #: Rows that the edit is in; findings that begin there are the ones looked for.
     first: int
     last: int
+
+
+def means_the_same(outline: Outline, change: Change) -> bool:
+    """Whether only blanks changed and comments that silence nothing, inside of one function."""
+    first, last = change.rows
+    unit = next((unit for unit in outline.units if unit.first <= first and last <= unit.last), None)
+    if unit is None:
+        return False
+    rows = change.new_rows
+    start, end = rows[unit.first - 1], rows[unit.last] if unit.last < len(rows) else len(change.new)
+    touched = change.new[rows[first - 1] : len(change.new) - change.tail]
+    touched += change.old[rows[first - 1] : len(change.old) - change.tail]
+    if _SILENCING.search(touched) or not (touched.isspace() or "#" in touched):
+        return False
+    old, new = change.old[start : end + len(change.old) - len(change.new)], change.new[start:end]
+    return _meaning(old, unit) == _meaning(new, unit) is not None
+
+
+def _meaning(text: str, unit: Unit) -> str | None:
+    tree = parsed_only("class _:\n" + text if unit.column else text)[1]
+    return ast.dump(tree) if tree is not None else None
 
 
 def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
@@ -73,7 +101,12 @@ def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
             _leave_out(lines, unit.body, unit.last, " " * unit.indent, "...")
     for first, last in _joined(gone, lines):
         _leave_out(lines, first, last)
-    return Glance("".join(lines), edited[0].first, edited[0].last)
+    stay = [(unit.first, unit.last) for unit in kept if not unit.owner]
+    stay += [(group.first, group.last) for group in outline.classes if (group.first, group.last) not in gone]
+    cuts = {row for first, last in stay for row in (first, last + 1)}
+    offsets = [0, *accumulate(map(len, lines))]
+    starts = tuple(offsets[row - 1] for row in sorted(cuts) if 1 < row <= len(lines))
+    return Glance("".join(lines), starts, edited[0].first, edited[0].last)
 
 
 def _joined(gone: list[tuple[int, int]], lines: Sequence[str]) -> list[tuple[int, int]]:
@@ -122,9 +155,15 @@ def _needed(edited: Unit, units: Sequence[Unit], lines: Sequence[str]) -> set[Un
     makers = [unit for unit in units if unit.owner == edited.owner != "" and unit.name in _MAKERS]
     todo = [edited, *makers]
     found.update(makers)
+    #: Words so far: a method is one of a class that something names.
+    named = {edited.owner}
     for unit in todo:  # grows: those called directly come first
-        for word in _used(lines, unit):
+        used = _used(lines, unit)
+        named.update(used)
+        for word in used:
             for called in by_name.get(word, ()):
+                if called.owner not in named or (word == ".__init__" != edited.name):
+                    continue
                 if called not in found and rows + called.rows <= _MOST_ROWS:
                     rows += called.rows
                     found.add(called)
@@ -165,10 +204,15 @@ def merged(source: Source, seen: Seen, change: Change, before: Sequence[Finding]
     ]
     stay = [
         finding
-        for finding in change.moved(before, _LATER)
+        for finding in moved(change, before)
         if not glance.first <= finding.start.row <= glance.last or finding.code in WHOLE_FILE
     ]
     return tuple(sorted((*found, *stay), key=lambda finding: finding.sort_key))
+
+
+def moved(change: Change, before: Sequence[Finding]) -> list[Finding]:
+    """What was found before, at its places in the new text."""
+    return change.moved(before, _LATER)
 
 
 def _placed(finding: Finding, source: Source) -> Finding | None:

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from amplint.baseline import Baseline
 
 
+FileState = tuple[int, int] | None
+
+
+def state_of(path: str | Path) -> FileState:
+    """What tells one state of a file from another; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
 class Known:
     """The baseline of a scope; it is read again when its file changes."""
 
@@ -22,7 +34,7 @@ class Known:
         self._base = Path(scope.base)
         self._path = scope.settings.baseline_file(self._base) if scope.baseline else None
         self._is_named = scope.baseline and scope.settings.baseline is not None
-        self._state: tuple[int, int] | None = None
+        self._state: FileState = None
         self._baseline: Baseline | None = None
         #: Why it cannot be used, in one line; "" where it can, or where there is none.
         self.problem = ""
@@ -41,15 +53,8 @@ class Known:
         """Whether the baseline on disk is the one that was last read."""
         return self._on_disk() == self._state
 
-    def _on_disk(self) -> tuple[int, int] | None:
-        """What tells one state of the file from another; None where there is none."""
-        if self._path is None:
-            return None
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size
+    def _on_disk(self) -> FileState:
+        return state_of(self._path) if self._path is not None else None
 
     def _read(self) -> Baseline | None:
         state = self._on_disk()

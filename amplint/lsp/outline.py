@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from amplint.lsp.moves import Change
+from amplint.source import Source
 from amplint.syntax.syntax_error import parsed_only
 
 
@@ -49,6 +50,13 @@ class Outline:
     text: str
     units: tuple[Unit, ...]
     classes: tuple[Group, ...]
+
+    def starts(self, source: Source) -> list[int]:
+        """Offsets at which functions and classes of the module begin, and at which what is behind them does."""
+        spans = [(group.first, group.last) for group in self.classes]
+        spans += [(unit.first, unit.last) for unit in self.units if not unit.owner]
+        rows = sorted({row for first, last in spans for row in (first, last + 1)})
+        return [source.line_starts[row - 1] for row in rows if 1 < row <= len(source.line_starts)]
 
     def after(self, new: str) -> Outline | None:
         """The outline of a new text that differs inside one function only; None where that must be found out.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,9 +24,10 @@ from amplint.lsp.workspace import Folders, Progress, unheard
 
 #: Seconds without anything to check after which the worker tidies up.
 _QUIET = 1.0
-#: Seconds between a first look at a document and the check of all of it.
-_PAUSE = 0.25
-
+#: Seconds between a first look at a document and the check of all of it, at least and at most, and the share of what
+#: the last such check took: parts of it cannot be interrupted, and the larger the file the longer are these.
+_PAUSE, _LONGEST_PAUSE = 0.25, 1.0
+_SHARE = 0.25
 
 #: Seconds to wait for a client to say what its settings are.
 _SETTINGS_WAIT = 2.0
@@ -47,6 +49,8 @@ class _State:
     check: asyncio.Task[Result | None] | None = None
     #: The check has not begun: it waits for the user to stop typing.
     is_waiting: bool = False
+    #: Seconds that the last check of all of it took.
+    took: float = 0.0
     #: What killed the worker; it is not tried again.
     deadly: Unsaved | None = None
     scopes: set[Scope] = field(default_factory=set)
@@ -192,7 +196,7 @@ class Session:
     async def _pause(self, state: _State) -> None:
         """Wait before a whole check until nobody types, or somebody needs it: parsing cannot be interrupted."""
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(state.needed.wait(), _PAUSE)
+            await asyncio.wait_for(state.needed.wait(), min(max(_PAUSE, _SHARE * state.took), _LONGEST_PAUSE))
 
     def _is_done(self, state: _State) -> bool:
         return state.result is not None and state.result.stamp == state.stamp
@@ -231,7 +235,9 @@ class Session:
                     state.seen.set()
                     self.publish(uri, state.first)
                     await self._pause(state)
+            began = time.monotonic()
             checked = await self._checked(unsaved, state, urgency)
+            state.took = time.monotonic() - began
         for error in checked.internal_errors:
             self.warn(f"{unsaved.filename}: internal error: {error}")
         if checked.problem:

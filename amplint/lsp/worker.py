@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplint.cancel import Cancelled, stopping_when
 from amplint.finding import Finding, Note, Position, Span
+from amplint.lsp.known import FileState, state_of
 from amplint.lsp.messages import Annotation, Checked, CheckedFile, Replaced, Rewritten, Unsaved, Wanted
 from amplint.lsp.settings import Scope
 from amplint.source import NOTEBOOK, Source, SourceError, source_from_cells, source_from_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from amplint.model.module import ModuleModel
     from amplint.project.link import ModuleIndex, Project
     from amplint.rule import Rule
+    from amplint.syntax.pieces import Pieced
     from amplint.syntax.syntax_error import SyntaxProblem
     from amplint.work import Extract
 
@@ -39,10 +41,45 @@ _MOST_UNTIDY = 1_000_000
 _LEAST_UNTIDY = 25_000
 
 
+class _Kept:
+    """What is kept of one document for its next check."""
+
+    def __init__(self) -> None:
+        from amplint.syntax.pieces import Pieces
+
+        #: What its last check asked of the project, and what it was told.
+        self.asked: dict[str, tuple[str, ...]] = {}
+        #: The document that was checked last, and all that was found in it, the baseline's findings too.
+        self.checked: tuple[Unsaved, tuple[Finding, ...]] | None = None
+        #: The last text that could be parsed, and what was found in it.
+        self.settled: tuple[str, tuple[Finding, ...]] | None = None
+        #: The imports whose files were taken in last.
+        self.followed: object = None
+        #: What the last whole text was parsed to, and what was left of it for the last first look.
+        self.pieces = Pieces()
+        self.looked_at = Pieces(self.pieces)
+        self._outline: Outline | None = None
+
+    def outlined(self, text: str) -> tuple[Outline | None, SyntaxProblem | None]:
+        """The outline of a text, or why it cannot be parsed; all of it is parsed only where that is not known else."""
+        from amplint.lsp.outline import outline_of
+        from amplint.syntax.syntax_error import parsed_only
+
+        made = self._outline.after(text) if self._outline is not None else None
+        if made is None:
+            problem, tree = parsed_only(text)
+            if tree is None:
+                return None, problem
+            made = outline_of(text, tree)
+        self._outline = made
+        return made, None
+
+
 class Open:
     """The documents of one scope that are open, and the project that they are part of."""
 
     def __init__(self, scope: Scope) -> None:
+        from amplint.lsp import glance
         from amplint.lsp.known import Known
         from amplint.project.link import Project
         from amplint.project.nearby import Nearby
@@ -55,27 +92,29 @@ class Open:
         self.checker = Checker(scope.settings, self.rules, self.project)
         #: For first looks, which make no fixes.
         unfixed = replace(scope.settings, fixable=())
-        self._first_sight = Checker(unfixed, self.rules, self.project)
+        quick = [rule for rule in self.rules if rule.code not in glance.WHOLE_FILE]
+        self._first_sight = Checker(unfixed, quick, self.project)
         self._nearby = Nearby()
         self._known = Known(scope)
-        #: Name -> what its last check asked of the project, and what it was told.
-        self._asked: dict[str, dict[str, tuple[str, ...]]] = {}
-        #: Name -> the document that was checked last, and all that was found in it, the baseline's findings too.
-        self._checked: dict[str, tuple[Unsaved, tuple[Finding, ...]]] = {}
-        #: Name -> the last text that could be parsed, and what was found in it.
-        self._settled: dict[str, tuple[str, tuple[Finding, ...]]] = {}
-        #: Name -> the outline of the last text of it that could be parsed.
-        self._outlines: dict[str, Outline] = {}
-        #: Name -> the imports whose files were taken in last.
-        self._followed: dict[str, object] = {}
+        self._kept: dict[str, _Kept] = {}
+        #: Path of a file that is not open -> its state on disk when it was checked, what was found, and what the
+        #: project was asked for that, and said.
+        self._files: dict[str, tuple[FileState, CheckedFile, dict[str, tuple[str, ...]]]] = {}
+
+    def _of(self, name: str) -> _Kept:
+        found = self._kept.get(name)
+        if found is None:
+            found = self._kept[name] = _Kept()
+        return found
 
     def everything(self, document: Unsaved) -> tuple[Finding, ...]:
         """All findings of a document, those of the baseline too; from its last check where that still holds."""
         name = document.filename
-        last = self._checked.get(name)
-        if last is None or last[0] != document or not self.project.holds(name, self._asked.get(name, {})):
+        kept = self._of(name)
+        last = kept.checked
+        if last is None or last[0] != document or not self.project.holds(name, kept.asked):
             self.check(document)
-        return self._checked[name][1]
+        return kept.checked[1] if kept.checked is not None else ()
 
     def check(self, document: Unsaved) -> Checked:
         """Check one document; findings of the baseline are left out."""
@@ -83,29 +122,30 @@ class Open:
         from amplint.work import not_text
 
         name = document.filename
+        kept = self._of(name)
         try:
             source = source_of(document)
         except SourceError as error:
             path = Path(document.path) if document.path is not None else None
             found = tuple(not_text(error, path, self.scope.settings, self.rules).findings)
-            self._checked[name] = (document, found)
+            kept.checked = (document, found)
             return Checked(found, broken=True)
         seen = self.take_in(document, source)
         if not seen.admitted:
-            self._asked.pop(name, None)
-            self._checked[name] = (document, ())
-            self._settled[name] = (source.text, ())
+            kept.asked = {}
+            kept.checked = (document, ())
+            kept.settled = (source.text, ())
             self.checker.forget()
             return Checked(stale=self._stale(name), cells=source.cells)
         with no_garbage_collection():
-            outcome = self.checker.check(source)
+            outcome = self.checker.check(source, self._pieced(kept, source))
             broken = self.checker.is_broken(source)
             self.checker.forget(source)
-        self._asked[name] = outcome.asked
-        self._checked[name] = (document, tuple(outcome.findings))
+        kept.asked = outcome.asked
+        kept.checked = (document, tuple(outcome.findings))
         new = self._known.new(outcome.findings, source)
         if not broken:
-            self._settled[name] = (source.text, new)
+            kept.settled = (source.text, new)
         return Checked(
             new,
             broken=broken,
@@ -122,28 +162,32 @@ class Open:
         from amplint.lsp.moves import Change
         from amplint.syntax.pause import no_garbage_collection
 
+        kept = self._of(document.filename)
         try:
             source = source_of(document)
         except SourceError:
             return None
         with no_garbage_collection():
-            outline, problem = self._outline(document.filename, source.text)
+            outline, problem = kept.outlined(source.text)
         if problem is not None:
             found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
             return Checked(tuple(found), broken=True, provisional=True)
-        before = self._settled.get(document.filename)
+        before = kept.settled
         if before is None or outline is None or not self._known.is_current:
             return None
         if before[0] == source.text:
-            is_same = self.project.holds(document.filename, self._asked.get(document.filename, {}))
+            is_same = self.project.holds(document.filename, kept.asked)
             return Checked(before[1], provisional=True) if is_same else None
         change = Change(before[0], source.text)
+        if glance.means_the_same(outline, change):
+            return Checked(tuple(glance.moved(change, before[1])), provisional=True)
         look = glance.reduced(source, outline, change)
         if look is None:
             return None
         shown = source_of(replace(document, text=look.text))
         with no_garbage_collection():
-            seen = self._first_sight.check(shown)
+            pieced = kept.looked_at.parse(look.text, look.starts)
+            seen = self._first_sight.check(shown, pieced)
         is_broken = self._first_sight.is_broken(shown)
         self._first_sight.forget()
         if is_broken or seen.internal_errors:
@@ -152,20 +196,10 @@ class Open:
         findings = glance.merged(source, glance.Seen(look, new), change, before[1])
         return Checked(findings, provisional=True)
 
-    def _outline(self, name: str, text: str) -> tuple[Outline | None, SyntaxProblem | None]:
-        """The outline of a text, or why it cannot be parsed; all of it is parsed only where that is not known else."""
-        from amplint.lsp.outline import outline_of
-        from amplint.syntax.syntax_error import parsed_only
-
-        before = self._outlines.get(name)
-        made = before.after(text) if before is not None else None
-        if made is None:
-            problem, tree = parsed_only(text)
-            if tree is None:
-                return None, problem
-            made = outline_of(text, tree)
-        self._outlines[name] = made
-        return made, None
+    def _pieced(self, kept: _Kept, source: Source) -> Pieced | None:
+        """A document parsed in pieces; None where it is a notebook, or cannot be."""
+        outline, _ = kept.outlined(source.text) if source.cells is None else (None, None)
+        return kept.pieces.parse(source.text, outline.starts(source)) if outline is not None else None
 
     def take_in(self, document: Unsaved, source: Source) -> Extract:
         """Let the project know of a document as it is now, and of the files that it imports."""
@@ -184,11 +218,7 @@ class Open:
 
     def close(self, filename: str) -> tuple[str, ...]:
         """The document is what is on disk again; names of open documents that this may matter to."""
-        self._asked.pop(filename, None)
-        self._checked.pop(filename, None)
-        self._settled.pop(filename, None)
-        self._followed.pop(filename, None)
-        self._outlines.pop(filename, None)
+        self._kept.pop(filename, None)
         self.project.unsaved.pop(filename, None)
         return self.changed([filename])
 
@@ -246,45 +276,65 @@ class Open:
         if not self.take_in(document, source).admitted:
             return None
         with no_garbage_collection():
-            found = self.checker.model(source)
+            found = self.checker.model(source, self._pieced(self._of(document.filename), source))
         self.checker.forget(source)
         return found if isinstance(found, ModuleModel) else None
+
+    def recall(self, paths: Sequence[str]) -> dict[str, CheckedFile]:
+        """What `check_file` gave for those of some files for which it would give the same again."""
+        if not self._known.is_current:
+            self._files.clear()
+        return {
+            path: before[1]
+            for path in paths
+            if (before := self._files.get(path)) is not None
+            and before[0] == state_of(path)
+            and self.project.holds(before[1].filename, before[2])
+        }
 
     def check_file(self, path: str) -> CheckedFile | None:
         """Check a file on disk that is not open; None when it cannot be read."""
         from amplint.discover import display_name
         from amplint.source import read_source
-        from amplint.work import NO_FIX, digest, extract
 
+        self._files.pop(path, None)
         name = display_name(path, Path(self.scope.base))
+        state = state_of(path)
         try:
             source = read_source(Path(path), name)
         except SourceError:
             return None
+        checked, asked = self._check_file(path, source)
+        self._files[path] = (state, checked, asked)
+        return checked
+
+    def _check_file(self, path: str, source: Source) -> tuple[CheckedFile, dict[str, tuple[str, ...]]]:
+        """What is wrong in a file, and what was asked of the project for that."""
+        from amplint.work import NO_FIX, digest, extract
+
+        name = source.filename
         if not extract(source, self.rules).admitted:
-            return CheckedFile(path, name, digest(source.data))
+            return CheckedFile(path, name, digest(source.data)), {}
         outcome = self.checker.run(source, NO_FIX)
         errors = tuple(error.message for error in outcome.internal_errors)
         found = self._known.new(outcome.findings, source)
         parts = digest(source.data), sorted(outcome.asked.items()), [each.fingerprint for each in found]
         identity = digest(repr(parts).encode())
-        if not found:
-            return CheckedFile(path, name, identity, internal_errors=errors)
-        if source.cells is None:
-            return CheckedFile(path, name, identity, source.text, found, errors)
-        raw = source_from_text(source.data.decode("utf-8-sig", "replace"), name.removesuffix(NOTEBOOK))
-        return CheckedFile(
-            path, name, identity, raw.text, tuple(in_file(each, source, raw) for each in found), errors
-        )
+        text = source.text if found else ""
+        if found and source.cells is not None:
+            raw = source_from_text(source.data.decode("utf-8-sig", "replace"), name.removesuffix(NOTEBOOK))
+            text, found = raw.text, tuple(in_file(each, source, raw) for each in found)
+        return CheckedFile(path, name, identity, text, found, errors), outcome.asked
 
     def _follow(self, path: Path, imports: Sequence[tuple[str, str]]) -> None:
         """Take in the files that a document imports, as a run over a few files does."""
         from amplint.discover import display_name
 
         name = display_name(path, Path(self.scope.base))
-        if self._followed.get(name) == imports:
+        kept = self._of(name)
+        if kept.followed == imports:
             return
-        self._followed[name] = imports
+        kept.followed = imports
         known = {path: imports}
         for layer in self._nearby.of(known):
             for found in layer:
@@ -306,8 +356,8 @@ class Open:
         """Open documents other than the one that changed which would be told something else today."""
         return tuple(
             name
-            for name, asked in self._asked.items()
-            if name != changed and not self.project.holds(name, asked)
+            for name, kept in self._kept.items()
+            if name != changed and not self.project.holds(name, kept.asked)
         )
 
 
@@ -457,6 +507,11 @@ def index(state: State, scope: Scope, paths: Sequence[str]) -> list[ModuleIndex]
     known = state.scope(scope)
     made = [known.module(Path(path), display_name(path, Path(scope.base))) for path in paths]
     return [module for module in made if module is not None]
+
+
+def recall(state: State, scope: Scope, paths: Sequence[str]) -> dict[str, CheckedFile]:
+    """What was found in those of some files that need no other check."""
+    return state.scope(scope).recall(paths)
 
 
 def check_file(state: State, scope: Scope, path: str) -> CheckedFile | None:

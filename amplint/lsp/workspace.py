@@ -111,23 +111,33 @@ class Folders:
         base = self._scopes.of(None, folder, editor)
         paths = [os.path.join(folder, name) for name in sorted(self.indexes[folder])]
         found = []
-        for number, path in enumerate(paths):
-            if not progress(number, len(paths)):
-                return None
-            if path in skip:
-                continue
-            try:
-                scope = self._scopes.of(path, folder, editor)
-            except ConfigError:
-                scope = base
-            for _ in range(ATTEMPTS):
+        for start in range(0, len(paths), _BATCH):
+            scopes: dict[Scope, list[str]] = {}
+            for path in paths[start : start + _BATCH]:
+                try:
+                    scope = self._scopes.of(path, folder, editor)
+                except ConfigError:
+                    scope = base
+                if path not in skip:
+                    scopes.setdefault(scope, []).append(path)
+            for scope, batch in scopes.items():
                 await self._teach(scope)
-                with suppress(WorkerDied):
-                    checked = await self.analysis.ask(LATER, worker.check_file, scope, path)
+                same = await self._ask(worker.recall, scope, batch) or {}
+                for number, path in enumerate(batch, start):
+                    if not progress(number, len(paths)):
+                        return None
+                    checked = same.get(path) or await self._checked(scope, path)
                     found.extend([checked] if checked is not None else [])
-                    break
         progress(len(paths), len(paths))
         return found
+
+    async def _checked(self, scope: Scope, path: str) -> CheckedFile | None:
+        """Check one file; None when it cannot be read, or the process died of it."""
+        for _ in range(ATTEMPTS):
+            await self._teach(scope)
+            with suppress(WorkerDied):
+                return await self.analysis.ask(LATER, worker.check_file, scope, path)
+        return None
 
     async def _ask(self, work: Callable[..., ResultT], scope: Scope, paths: Sequence[str]) -> ResultT | None:
         """Ask the process about files; None when it died of that."""

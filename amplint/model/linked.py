@@ -56,12 +56,19 @@ class Linked:
 
     def __init__(self, model: ModuleModel, elsewhere: Elsewhere | None = None) -> None:
         self._elsewhere = elsewhere
+        self._begin(model)
+        self.functions: Mapping[str, ir.Function] = model.functions
+        self.classes: Mapping[str, ir.Class] = model.classes
+        #: Whether the module uses no other: its functions are then as it has them itself.
+        self.is_alone = elsewhere is None or all(self._linked(0, name) == name for name in model.met)
+        if not self.is_alone:
+            self._begin(model)  # units are numbered in the order in which what is lowered names them
+            self._lower()
+
+    def _begin(self, model: ModuleModel) -> None:
         self._units = [_Unit(model, "", 0)]
         self._by_file: dict[str, _Unit | None] = {model.filename: self._units[0]}
         self._names: dict[tuple[int, str], str] = {}
-        self.functions: Mapping[str, ir.Function] = {}
-        self.classes: Mapping[str, ir.Class] = {}
-        self._lower()
 
     def place(self, site: int) -> tuple[ModuleModel, cst.CSTNode]:
         """The module and the node that a site denotes."""
@@ -79,9 +86,6 @@ class Linked:
         functions: dict[str, ir.Function] = {}
         classes: dict[str, ir.Class] = {}
         for number, unit in enumerate(self._units):  # grows while names are linked
-            if number == 0 and self._elsewhere is None:
-                functions, classes = unit.model.functions, dict(unit.model.classes)
-                break
 
             def link(name: str, number: int = number) -> str:
                 return self._linked(number, name)

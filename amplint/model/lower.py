@@ -66,6 +66,8 @@ class Lowering:
         self._offset = offset
         self._link = link
         self._variable = variable
+        #: Qualified names that anything lowered so far resolves to, before `link`.
+        self.met: dict[str, None] = {}
 
     # -- functions -------------------------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ class Lowering:
         return self._prefix + qualname if qualname else self._prefix.removesuffix(".")
 
     def _linked(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        self.met.update(dict.fromkeys(names))
         return tuple(map(self._link, names)) if self._link is not None else names
 
     def _suite(self, suite: cst.BaseSuite) -> ir.Block:

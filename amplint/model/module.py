@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -13,6 +14,9 @@ from amplint.model.names import Names, Scope
 from amplint.model.values import Values
 from amplint.source import Source
 from amplint.syntax.tree import Tree
+
+if TYPE_CHECKING:
+    from amplint.syntax.pieces import Piece
 
 
 class ModuleModel:
@@ -24,9 +28,10 @@ class ModuleModel:
         module: cst.Module,
         module_name: str = "",
         aliases: Mapping[str, str] | None = None,
+        pieces: Sequence[tuple[int, Piece]] = (),
     ) -> None:
         self.source = source
-        self.tree = Tree(module, source.text)
+        self.tree = Tree(module, source.text, pieces)
         self.names = Names(self.tree, module_name, aliases)
         self.values = Values(self.tree, self.names)
         self._lowering = Lowering(self.tree, self.names)
@@ -69,6 +74,12 @@ class ModuleModel:
     def functions(self) -> dict[str, ir.Function]:
         """Qualname -> function, in the order of the text, the module's own code ("") first."""
         return {name: found for name in self.function_names if (found := self.function(name)) is not None}
+
+    @property
+    def met(self) -> Iterable[str]:
+        """The qualified names that anything in its functions and classes resolves to."""
+        assert self.functions and self.classes is not None  # both are lowered when they are asked for
+        return self._lowering.met
 
     def lowered(self, lowering: Lowering, prefix: str) -> tuple[dict[str, ir.Function], dict[str, ir.Class]]:
         """All functions and classes by another lowering, under qualnames that begin with `prefix`."""

@@ -19,13 +19,18 @@ _RECURSION = 20_000
 
 def parse(source: Source) -> cst.Module | SyntaxProblem:
     """Parse one file; never raises for what the file contains."""
-    problem = first_look(source.text)
+    return parse_text(source.text)
+
+
+def parse_text(text: str) -> cst.Module | SyntaxProblem:
+    """The same for a text."""
+    problem = first_look(text)
     if problem is not None and problem.final:
         return problem
     if sys.getrecursionlimit() < _RECURSION:
         sys.setrecursionlimit(_RECURSION)
     try:
-        return cst.parse_module(source.text)
+        return cst.parse_module(text)
     except cst.ParserSyntaxError as error:
         place = Position(max(1, error.raw_line), max(1, error.raw_column + 1))
         return problem or SyntaxProblem(_only_here(error.message), place)

@@ -6,14 +6,19 @@ twentieth of one. Nothing else in amplint walks a whole tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeVar
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
 from amplint.finding import Span
 from amplint.syntax.children import CHILDREN
 from amplint.syntax.positions import Spans
+
+if TYPE_CHECKING:
+    from amplint.syntax.pieces import Piece
 
 NodeT = TypeVar("NodeT", bound=cst.CSTNode)
 
@@ -49,9 +54,11 @@ class Tree:
     serialisable results hold instead of a node.
     """
 
-    def __init__(self, module: cst.Module, text: str) -> None:
+    def __init__(self, module: cst.Module, text: str, pieces: Sequence[tuple[int, Piece]] = ()) -> None:
         self.module = module
         self.text = text
+        #: Where the text was parsed in pieces, these with the offsets at which they begin.
+        self._pieces = pieces
         #: Every meaningful node, in preorder.
         self.nodes: list[cst.CSTNode] = []
         self._number: dict[int, int] = {}
@@ -131,11 +138,21 @@ class Tree:
 
     def span(self, node: cst.CSTNode) -> Span:
         """Characters that `node` covers, without the whitespace and comments around it."""
-        return self.spans.of(node)
+        if not self._pieces or node is self.module:
+            return self.spans.of(node)
+        at = bisect_right(self._firsts, self._number[id(node)]) - 1
+        offset, piece = self._pieces[at]
+        span = piece.spans.of(node)
+        return Span(offset + span.start, offset + span.end)
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """The number of the first node of each piece."""
+        return [self._number[id(piece.module.body[0])] for _, piece in self._pieces]
 
     def code(self, node: cst.CSTNode) -> str:
         """The text of `node` as it stands in the file."""
-        if self._spans is None and isinstance(node, cst.BaseExpression):
+        if self._spans is None and not self._pieces and isinstance(node, cst.BaseExpression):
             return self.module.code_for_node(node)  # the spans of the whole file cost a hundred times as much
         span = self.span(node)
         return self.text[span.start : span.end]

@@ -1,9 +1,9 @@
 """Check real source trees in several ways that must give the same, and say where they do not.
 
-    python tests/corpus/equality.py TREE [TREE ...] [--target npu] [--select ALL]
+    python tests/corpus/equality.py TREE [TREE ...] [--target npu] [--select ALL] [--min-confidence low] [--way WAY ...]
 
 For each tree: with the gate and without it (every file parsed), in one process and in two, with an empty cache and
-with a full one. Compares findings, their fixes, internal errors and problems. Exits 1 and shows the first
+with a full one, and each file parsed in pieces, as the language server does. Compares findings, their fixes, internal errors and problems. Exits 1 and shows the first
 differences if there are any. Slow: not part of the test suite.
 """
 
@@ -18,19 +18,32 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-from amplint import gate
+from amplint import engine, gate
 from amplint.config import Settings
+from amplint.lsp.outline import outline_of
+from amplint.model.module import ModuleModel
 from amplint.rule import Rule
 from amplint.runner import RunResult, run
 from amplint.source import Source
+from amplint.syntax.pieces import Pieces
+from amplint.syntax.syntax_error import SyntaxProblem, parsed_only
 
+WAYS = ("one process", "two processes", "empty cache", "full cache", "no gate", "in pieces")
 _admit = gate.admit
+_model_of = engine.model_of
 
 
 def admit_all(source: Source, rules: Sequence[Rule]) -> gate.Admission:
     """What the gate says, but for the rules that it rules out."""
     seen = _admit(source, rules)
     return gate.Admission(tuple(rules), seen.problem, seen.outline)
+
+
+def in_pieces(source: Source, settings: Settings) -> ModuleModel | SyntaxProblem:
+    """The model of a file that is parsed definition by definition where it can be."""
+    tree = parsed_only(source.text)[1] if source.cells is None else None
+    pieced = Pieces().parse(source.text, outline_of(source.text, tree).starts(source)) if tree else None
+    return _model_of(source, settings, pieced)
 
 
 def lines(result: RunResult) -> list[str]:
@@ -49,6 +62,7 @@ def differences(tree: Path, options: argparse.Namespace) -> int:
         chosen = Settings(
             select=tuple(options.select) if options.select else None,
             target=options.target,
+            min_confidence=options.min_confidence,
             respect_gitignore=False,
             cache_dir=Path(folder),
         )
@@ -60,16 +74,25 @@ def differences(tree: Path, options: argparse.Namespace) -> int:
             with mock.patch.object(gate, "admit", admit_all):
                 return plain()
 
-        ways: dict[str, Callable[[], RunResult]] = {
-            "one process": plain,
-            "two processes": lambda: plain(jobs=2),
-            "empty cache": lambda: plain(use_cache=True),
-            "full cache": lambda: plain(use_cache=True),
-            "no gate": without_gate,
-        }
+        def pieces() -> RunResult:
+            with mock.patch.object(
+                engine, "model_of", lambda source, settings, pieced=None: in_pieces(source, settings)
+            ):
+                return plain()
+
+        looks: tuple[Callable[[], RunResult], ...] = (
+            plain,
+            lambda: plain(jobs=2),
+            lambda: plain(use_cache=True),
+            lambda: plain(use_cache=True),
+            without_gate,
+            pieces,
+        )
+        ways = dict(zip(WAYS, looks, strict=True))
         wanted: list[str] | None = None
         wrong = 0
-        for way, look in ways.items():
+        for way in options.way or ways:
+            look = ways[way]
             start = time.monotonic()
             result = look()
             found = lines(result)
@@ -95,6 +118,10 @@ def main() -> int:
     parser.add_argument("trees", nargs="+", type=Path)
     parser.add_argument("--target", default="npu", choices=("auto", "cuda", "npu"))
     parser.add_argument("--select", action="append", metavar="RULES")
+    parser.add_argument(
+        "--way", action="append", choices=WAYS, help="only these ways, the first to compare with"
+    )
+    parser.add_argument("--min-confidence", default="medium", choices=("low", "medium", "high"))
     options = parser.parse_args()
     wrong = sum(differences(tree.resolve(), options) for tree in options.trees)
     print(f"{wrong} differences in {len(options.trees)} trees")

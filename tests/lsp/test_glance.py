@@ -126,3 +126,73 @@ def test_a_first_look_finds_what_the_whole_check_finds(state, tmp_path, old, new
 
 def test_nothing_is_said_at_first_sight_of_a_document_that_was_not_checked(state, tmp_path):
     assert worker.glance(state, Unsaved(Scope(str(tmp_path), Settings()), "m.py", None, CODE)) is None
+
+
+def test_methods_of_classes_that_nothing_names_are_left_out():
+    code = CODE + "\n\nclass Optimizer:\n    def step(self, x):\n        return x.half()\n"
+    after = code.replace("        clip(model)\n", "        clip(model)\n        print(loss)\n")
+    seen = look(code, after)
+    assert seen is not None and "return x.half()" not in seen.text
+    named = code.replace("    for x in loader:\n", "    optimizer = Optimizer()\n    for x in loader:\n")
+    after = named.replace("        clip(model)\n", "        clip(model)\n        print(loss)\n")
+    seen = look(named, after)
+    assert seen is not None and "return x.half()" in seen.text
+
+
+def test_the_makers_of_other_classes_are_not_looked_at_for_the_sake_of_super():
+    code = CODE + "\n\nclass Other:\n    def __init__(self):\n        self.size = 5\n"
+    seen = look(code, code.replace("Linear(2, 2)", "Linear(2, 4)"))
+    assert seen is not None and "self.size" not in seen.text and "super()" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("        clip(model)\n", "        clip(model)  # here\n", True),
+        ("        clip(model)\n", "        # before\n\n        clip(model)\n", True),
+        ("        clip(model)\n", "\n        clip(model)\n", True),
+        ("        clip(model)\n", "        clip(model)  # amplint: ignore[AMP201]\n", False),
+        ("        clip(model)\n", "        clip(model)  # NOQA\n", False),
+        ("        clip(model)\n", "        # clip(model)\n", False),
+        ("        clip(model)\n", "        clip(model)\n        '# a string'\n", False),
+        ("scaler = GradScaler()\n", "scaler = GradScaler()  # in no function\n", False),
+        ("        return self.layer(x)\n", "        # a method\n        return self.layer(x)\n", True),
+    ],
+)
+def test_comments_and_blanks_change_nothing_but_places(state, tmp_path, old, new, same):
+    after = CODE.replace(old, new)
+    outline = outline_of(after, ast.parse(after))
+    assert glance.means_the_same(outline, Change(CODE, after)) is same
+    documents = [Unsaved(Scope(str(tmp_path), Settings()), "m.py", None, text) for text in (CODE, after)]
+    worker.check(state, documents[0])
+    first = worker.glance(state, documents[1])
+    whole = worker.check(state, documents[1])
+    if same:
+        assert first is not None
+        assert [(f.code, f.start) for f in first.findings] == [(f.code, f.start) for f in whole.findings]
+
+
+def test_a_file_on_disk_is_checked_again_when_it_or_what_it_uses_changed(state, tmp_path):
+    (tmp_path / "tools.py").write_text(
+        "from torch.nn.utils import clip_grad_norm_\n\n\ndef clip(model):\n    pass\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text("from tools import clip\n" + CODE.replace("def clip(", "def other_clip("))
+    scope = Scope(str(tmp_path), Settings())
+    paths = worker.files(state, scope)
+    worker.learn(state, scope, worker.index(state, scope, paths))
+    train = next(each for each in paths if each.endswith("train.py"))
+    assert worker.recall(state, scope, paths) == {}
+    before = {each: worker.check_file(state, scope, each) for each in paths}
+    assert "AMP201" not in {finding.code for finding in before[train].findings}
+    assert worker.recall(state, scope, paths) == before
+    (tmp_path / "tools.py").write_text(
+        "from torch.nn.utils import clip_grad_norm_\n\n\ndef clip(model):\n"
+        "    clip_grad_norm_(model.parameters(), 1.0)\n"
+    )
+    worker.learn(state, scope, worker.index(state, scope, paths))
+    assert worker.recall(state, scope, paths) == {}
+    assert "AMP201" in {finding.code for finding in worker.check_file(state, scope, train).findings}
+    (tmp_path / "amplint-baseline.json").write_text("{}")
+    path.unlink()
+    assert train not in worker.recall(state, scope, paths)
