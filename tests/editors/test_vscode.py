@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ SETTINGS = {
     "extensions.autoUpdate": False,
     "telemetry.telemetryLevel": "off",
     "update.mode": "none",
+    "workbench.editorAssociations": {"*.ipynb": "jupyter-notebook"},
     "workbench.secondarySideBar.defaultVisibility": "hidden",
     "workbench.startupEditor": "none",
 }
@@ -143,3 +145,56 @@ def test_commands_and_fixes_on_saving(play, project, environment):
     assert seen["other"] == "1"
     assert seen["opened"] == "amplint 1"  # not once more when it is open
     assert "torch.autocast(" in (project / "other.py").read_text()
+
+
+
+@pytest.fixture
+def notebook(project):
+    """The sample as a notebook in the project."""
+    sample = (project / "train.py").read_text().partition("\n\n\ndef train")
+    body = textwrap.dedent(sample[2].partition("-> None:\n")[2])
+    made, trained = body.split("for _ in", 1)
+    sources = [sample[0], "%matplotlib inline\n" + made.rstrip(), "for _ in" + trained.rstrip()]
+    cells = [{"cell_type": "markdown", "metadata": {}, "source": ["# Training"]}]
+    for number, source in enumerate(sources, 1):
+        rows = source.splitlines(keepends=True)
+        outputs = [{"name": "stdout", "output_type": "stream", "text": ["done\n"]}] if number == 3 else []
+        cells.append(
+            {"cell_type": "code", "execution_count": number, "metadata": {}, "outputs": outputs, "source": rows}
+        )
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    made = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}
+    (project / "train.ipynb").write_text(json.dumps(made, indent=1) + "\n")
+    return made
+
+
+def sources_of(text):
+    return ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
+
+
+def test_a_notebook(play, notebook):
+    """Its cells are checked as one module, and a fix changes the cell that it is about."""
+    seen = play("notebook.mjs")
+    assert "problem" not in seen, seen["problem"]
+    clip = next(each for each in seen["problems"] if "AMP201" in each)
+    assert "still multiplied by the loss scale" in clip
+    assert "the loss is scaled here by scaler" in seen["hover"]
+    before, fixed, undone, all_fixed = (
+        sources_of(seen[key]) for key in ("before", "after_fix", "after_undo", "after_fix_all")
+    )
+    assert undone == before
+    assert fixed[:3] == before[:3]
+    assert fixed[3] == before[3].replace("    nn.utils", "    scaler.unscale_(optimizer)\n    nn.utils", 1)
+    assert "torch.cuda.amp" not in "".join(all_fixed) and "unscale_" not in "".join(all_fixed)
+    assert "%matplotlib inline\n" in all_fixed[2]
+    outputs = [json.loads(seen[key])["cells"][3]["outputs"] for key in ("before", "after_fix_all")]
+    assert outputs[0] == outputs[1] == notebook["cells"][3]["outputs"]
+
+
+def test_a_notebook_is_fixed_on_saving(play, notebook):
+    on_saving = {"notebook.source.fixAll.amplint": "explicit"}
+    seen = play("notebook_saved.mjs", {"notebook.codeActionsOnSave": on_saving})
+    assert "problem" not in seen, seen["problem"]
+    saved = sources_of(seen["saved"])
+    assert "torch.accelerator" in saved[1] and "# saved" in saved[2] and len(saved) == len(notebook["cells"])

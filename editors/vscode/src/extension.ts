@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import { LanguageClient, type LanguageClientOptions, type Middleware } from "vscode-languageclient/node";
+import { fixNotebooksThatBeginWithText } from "./notebooks";
 import { Ports } from "./port";
 import { findProgram } from "./program";
 import { Status } from "./status";
@@ -18,6 +19,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   output = vscode.window.createOutputChannel("amplint", { log: true });
   status = new Status(context.subscriptions);
   new Ports(() => client, context.subscriptions);
+  fixNotebooksThatBeginWithText(context.subscriptions);
   context.subscriptions.push(
     output,
     vscode.commands.registerCommand("amplint.restart", restart),
@@ -95,6 +97,7 @@ function options(): LanguageClientOptions {
     documentSelector: [
       { language: "python", scheme: "file" },
       { language: "python", scheme: "untitled" },
+      { language: "python", notebook: "*" },
     ],
     initializationOptions: vscode.workspace.getConfiguration("amplint"),
     synchronize: { configurationSection: "amplint" },
@@ -112,11 +115,12 @@ const middleware: Middleware = {
   async executeCommand(command, args, next) {
     const editor = vscode.window.activeTextEditor;
     if (args.length === 0 && command !== "amplint.checkWorkspace") {
-      if (!editor) {
+      const uri = editor?.document.uri ?? vscode.window.activeNotebookEditor?.notebook.uri;
+      if (!uri || (!editor && command === "amplint.explainFlow")) {
         return undefined;
       }
-      args = [editor.document.uri.toString()];
-      if (command === "amplint.explainFlow") {
+      args = [uri.toString()];
+      if (editor && command === "amplint.explainFlow") {
         args.push(editor.selection.active.line);
       }
     }

@@ -8,7 +8,6 @@ import path from "node:path";
 import { chromium } from "playwright-core";
 
 const { URL: url, PROJECT: project, SEEN: seenFile, SCREENSHOTS: screenshots, CHROMIUM: executablePath } = process.env;
-const file = path.join(project, "train.py");
 export const seen = {};
 
 const browser = await chromium.launch({
@@ -40,17 +39,29 @@ export async function until(what, condition) {
   throw new Error(`waited in vain for ${what}`);
 }
 
-/** The text as it is in the editor: saved, and read from the disk. */
-export async function text() {
+/** The text as it is in the editor, of train.py or another file: saved, and read from the disk. */
+export async function text(name = "train.py") {
   await page.keyboard.press("Control+s");
   await page.waitForSelector(".tab.active:not(.dirty)");
-  return until("a file that is not being written", () => readFile(file, "utf-8"));
+  return until("a file that is not being written", async () => {
+    const now = await readFile(path.join(project, name), "utf-8");
+    return (!name.endsWith(".ipynb") || isJson(now)) && now;
+  });
+}
+
+function isJson(text) {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** The text of the editor, as soon as it is (or is not any more) another. */
-export function textOnce(what, condition) {
+export function textOnce(what, condition, name = "train.py") {
   return until(what, async () => {
-    const now = await text();
+    const now = await text(name);
     return condition(now) && now;
   });
 }
@@ -79,11 +90,10 @@ export async function problems() {
   return rows.map((row) => plain(row).replaceAll("\n", " "));
 }
 
-/** Open train.py in the project, and wait until something is found in it. */
-export async function openProject() {
+/** Open a file of the project, and wait until something is found in it. */
+export async function openProject(name = "train.py") {
   await page.goto(url, { waitUntil: "domcontentloaded" });
-  await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "train.py" }).dblclick();
-  await editor.locator(".view-lines").waitFor();
+  await page.locator(".explorer-folders-view .monaco-list-row", { hasText: name }).dblclick();
   await squiggles.first().waitFor();
 }
 
