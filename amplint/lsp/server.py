@@ -17,6 +17,7 @@ from amplint.lsp.client import CONFIGURATION, Server
 from amplint.lsp.documents import path_of
 from amplint.lsp.hover import finding_hover
 from amplint.lsp.messages import Wanted
+from amplint.lsp.protocol import Protocol
 from amplint.lsp.settings import read_editor_settings
 from amplint.lsp.workspace import unheard
 
@@ -29,6 +30,7 @@ SHOW_SETTINGS = "amplint.showSettings"
 server = Server(
     "amplint",
     __version__,
+    protocol_cls=Protocol,
     text_document_sync_kind=t.TextDocumentSyncKind.Incremental,
     notebook_document_sync=t.NotebookDocumentSyncOptions(
         [t.NotebookDocumentFilterWithCells(cells=[t.NotebookCellLanguage("python")])], save=True

@@ -147,7 +147,6 @@ def test_commands_and_fixes_on_saving(play, project, environment):
     assert "torch.autocast(" in (project / "other.py").read_text()
 
 
-
 @pytest.fixture
 def notebook(project):
     """The sample as a notebook in the project."""
@@ -160,7 +159,13 @@ def notebook(project):
         rows = source.splitlines(keepends=True)
         outputs = [{"name": "stdout", "output_type": "stream", "text": ["done\n"]}] if number == 3 else []
         cells.append(
-            {"cell_type": "code", "execution_count": number, "metadata": {}, "outputs": outputs, "source": rows}
+            {
+                "cell_type": "code",
+                "execution_count": number,
+                "metadata": {},
+                "outputs": outputs,
+                "source": rows,
+            }
         )
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
