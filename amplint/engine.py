@@ -17,7 +17,6 @@ from amplint.cancel import checkpoint
 from amplint.config import Settings
 from amplint.discover import IgnorePatterns
 from amplint.finding import (
-    Applicability,
     Confidence,
     Edit,
     Finding,
@@ -277,14 +276,6 @@ def file_ignores(rule: Rule, source: Source, settings: Settings) -> bool:
 @functools.cache
 def _patterns(pattern: str, base: str) -> IgnorePatterns:
     return IgnorePatterns((pattern,), base)
-
-
-def is_applicable(fix: Fix, *, ports: bool, repairs: bool, unsafe: bool) -> bool:
-    """Whether a run that applies these kinds of fixes applies `fix`."""
-    wanted = ports if fix.kind.value == "port" else repairs
-    if fix.applicability is Applicability.DISPLAY:
-        return False
-    return wanted and (unsafe or fix.applicability is Applicability.SAFE)
 
 
 def _lines(source: Source) -> list[str]:

@@ -77,11 +77,6 @@ class Pruner:
         return self._reaching(self._is_event)
 
     @cached_property
-    def clipping(self) -> set[str]:
-        """Functions that clip, themselves or in what they call."""
-        return self._reaching(lambda node: isinstance(node, p.Clip))
-
-    @cached_property
     def stepping(self) -> set[str]:
         """Functions that let a scaler step or unscale, themselves or in what they call."""
         return self._reaching(

@@ -144,13 +144,6 @@ class Names:
         """The scope in whose names `node` is evaluated."""
         return self._scope_of[id(node)]
 
-    def own_scope(self, node: cst.CSTNode) -> Scope:
-        """The scope that a function, class or module node opens."""
-        for scope in self.scopes:
-            if scope.node is node:
-                return scope
-        raise KeyError(type(node).__name__)
-
     def resolve(self, node: cst.BaseExpression) -> tuple[str, ...]:
         """Qualified names that `node` can denote; "" stands for "something else too".
 

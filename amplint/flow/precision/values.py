@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from amplint.flow.precision.lattice import ANY, UNKNOWN, Dtypes
+from amplint.flow.precision.lattice import ANY, Dtypes
 
 #: Where execution stands: the calls that led there, innermost last.
 Frame = tuple[int, ...]
@@ -214,8 +214,6 @@ Value = (
 TOP = Top()
 NONE = Py(None)
 _EMPTY = Sequence_((), "list")
-#: A tensor of unknown dtype.
-SOME = Tensor(ANY)
 
 
 def alternatives(value: Value) -> tuple[Value, ...]:
@@ -363,8 +361,3 @@ def tensors_in(value: Value) -> tuple[Tensor, ...]:
     if isinstance(value, Either):
         return tuple(t for item in value.values for t in tensors_in(item))
     return ()
-
-
-def is_unknown(dtypes: Dtypes) -> bool:
-    """Whether nothing is known of a dtype."""
-    return dtypes == ANY or (UNKNOWN in dtypes and len(dtypes) == 1)
