@@ -119,7 +119,7 @@ def test_the_scenario(play):
     seen = play("scenario.mjs")
     is_as_it_should_be(seen)
     assert seen["squiggles"] >= 1
-    assert seen["status"].strip() == "amplint 5"
+    assert seen["status"] == "amplint 5"
     clip = next(each for each in seen["problems"] if "AMP201" in each)
     assert "still multiplied by the loss scale" in clip and "[Ln 18, Col 9]" in clip
     assert any("AMP101" in each for each in seen["problems"])

@@ -5,7 +5,8 @@ import { command, editor, goTo, openProject, page, plain, play, problems, screen
 async function scenario() {
   await openProject();
   seen.squiggles = await squiggles.count();
-  seen.status = plain(await page.locator("#amplint\\.amplint\\.amplint\\.status, [id*='amplint.status']").first().innerText());
+  const status = page.locator("[id*='amplint.status']").first();
+  seen.status = await until("a count in the status bar", async () => plain(await status.innerText()).match(/amplint \d+/)?.[0]);
 
   await command("Problems: Focus on Problems View");
   await page.locator(".markers-panel .monaco-list-row", { hasText: "AMP201" }).first().waitFor();
