@@ -170,9 +170,14 @@ def _needed(edited: Unit, units: Sequence[Unit], lines: Sequence[str]) -> set[Un
                     todo.append(called)
     own = f".{edited.name}" if edited.owner else edited.name
     for unit in units:
-        if unit not in found and rows + unit.rows <= _ROOM_FOR_CALLERS and own in _used(lines, unit):
-            rows += unit.rows
-            found.add(unit)
+        if unit in found or rows + unit.rows > _ROOM_FOR_CALLERS or own not in _used(lines, unit):
+            continue
+        if edited.owner and unit.owner != edited.owner:  # is its object one of this class?
+            makers = [each for each in units if each.owner == unit.owner != "" and each.name in _MAKERS]
+            if not any(edited.owner in _used(lines, each) for each in (unit, *makers)):
+                continue
+        rows += unit.rows
+        found.add(unit)
     return found
 
 

@@ -196,3 +196,14 @@ def test_a_file_on_disk_is_checked_again_when_it_or_what_it_uses_changed(state, 
     (tmp_path / "amplint-baseline.json").write_text("{}")
     path.unlink()
     assert train not in worker.recall(state, scope, paths)
+
+
+def test_who_calls_a_method_of_another_class_is_not_looked_at():
+    code = CODE + (
+        "\n\nclass Penalty(torch.autograd.Function):\n"
+        "    @staticmethod\n    def backward(ctx, grad):\n        return grad\n"
+        "\n\ndef penalized(model, x):\n    Penalty.apply(x).backward()\n"
+    )
+    seen = look(code, code.replace("        return grad\n", "        return 2 * grad\n"))
+    assert seen is not None
+    assert "Penalty.apply" in seen.text and "scaler.scale(loss).backward()" not in seen.text
