@@ -117,7 +117,7 @@ def read(path: Path) -> Baseline:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise BaselineError(
-            f"{path}: there is no such baseline; `amplint check --write-baseline` writes it"
+            f"{path}: there is no such baseline; `amplint check --write-baseline --baseline {path.name}` writes one"
         ) from error
     except (OSError, ValueError) as error:
         raise BaselineError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

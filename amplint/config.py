@@ -274,7 +274,10 @@ def _merge_setting(
     where = f"{source}: {key}"
     read = _READERS.get(key)
     if read is None:
-        raise ConfigError(f"{source}: unknown setting {key!r}{_did_you_mean(key, (*_READERS, 'extend'))}")
+        hint = _did_you_mean(key, (*_READERS, "extend"))
+        if key == "tool" and from_toml:
+            hint = "; outside of a pyproject.toml settings stand without [tool.amplint]"
+        raise ConfigError(f"{source}: unknown setting {key!r}{hint}")
     if read is _names and isinstance(value, str) and not from_toml:
         value = [part for part in map(str.strip, value.split(",")) if part]
     result: Any = read(value, where)

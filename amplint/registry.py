@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from amplint.gate import Outline
 
 GROUP = "amplint.rules"
+#: The package of amplint's own rules.
+BUILT_IN = "amplint_rules."
 
 #: Families in the default selection; target npu adds `NPU_FAMILIES`.
 DEFAULT_FAMILIES = ("AMP1", "AMP2", "AMP3", "AMP5", "AMP9")
@@ -118,9 +120,23 @@ def select_rules(settings: Settings) -> tuple[Rule, ...]:
             if not where.endswith(".toml"):
                 raise
             raise UnknownRule(f"{where}: {setting.replace('_', '-')}: {error}") from error
+    for name, options in settings.rule_options:
+        _check_options(name, [option for option, _ in options], settings.source_of("rule_options"))
     chosen = tuple(rule for rule in all_rules() if _is_selected(rule, settings))
     words = tuple(dict.fromkeys(name.rpartition(".")[2] for name, _ in settings.aliases))
     return tuple(_with_words(rule, words) for rule in chosen) if words else chosen
+
+
+def _check_options(name: str, options: Sequence[str], where: str) -> None:
+    """Raise `UnknownRule` for options of a rule that is not installed, or has none."""
+    rule = next((rule for rule in all_rules() if rule.name == name), None)
+    if rule is None:
+        found = find_rule(name)
+        near = found.name if found is not None else nearest(name)
+        hint = f"; did you mean {near!r}?" if near else "; `amplint rule --all` lists them"
+        raise UnknownRule(f"{where}: rules.{name}: there is no rule of this name{hint}")
+    if options and rule.module.startswith(BUILT_IN):
+        raise UnknownRule(f"{where}: rules.{name}.{options[0]}: {rule.code} has no options")
 
 
 def default_rules(settings: Settings) -> tuple[Rule, ...]:

@@ -35,14 +35,19 @@ KINDS = ("ignore", "disable", "enable", "file-ignore")
 #: Where another directive, of whatever tool, begins in the same comment; `#123` in a reason is none.
 _NEXT = r"(?=\#\s*(?:noqa\b|[A-Za-z][\w-]*:)|\Z)"
 _AMPLINT = re.compile(
-    rf"\#\s*amplint:\s*(?P<kind>[A-Za-z][\w-]*)?\s*(?:\[(?P<codes>[^\]]*)(?P<close>\])?)?(?P<rest>.*?){_NEXT}",
+    rf"\#\s*amplint(?:(?P<colon>:)|(?=\s+(?:ignore|disable|enable|file-ignore)\s*\[))\s*"
+    rf"(?P<kind>[A-Za-z][\w-]*)?\s*(?:\[(?P<codes>[^\]]*)(?P<close>\])?)?(?P<rest>.*?){_NEXT}",
     re.DOTALL,
 )
 _NOQA = re.compile(
     rf"\#\s*noqa(?![\w-])(?P<colon>\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*\b)?)?(?P<rest>.*?){_NEXT}",
     re.DOTALL | re.IGNORECASE,
 )
+#: Without one of these a text has no directive.
+_MAYBE = re.compile(r"amplint(?::|\s+[\w-]+\s*\[)|noqa", re.IGNORECASE)
 _UNTIL = re.compile(r"(?:^|(?<=\s))until=(\S*)\s*")
+#: Dates in reasons that were meant as the last day, in other spellings.
+_LIKE_UNTIL = re.compile(r"(?:^|(?<=\s))until\s*[:=]?\s*\d{4}-\d{1,2}-\d{1,2}", re.IGNORECASE)
 _CODE = re.compile(r"([A-Z]+)[0-9]*")
 _WORD = re.compile(r"[^\s,]+")
 #: A reason that begins with one of this project's codes was meant as the code.
@@ -143,7 +148,7 @@ def parse_suppressions(source: Source) -> Suppressions:
     In a file that cannot be tokenized to its end, those before the error are found. Files in whose text no
     directive can be are not tokenized.
     """
-    if "amplint:" not in source.text and "noqa" not in source.text.lower():
+    if not _MAYBE.search(source.text):
         return Suppressions()
     return Suppressions(sorted(_located(source), key=lambda directive: directive.span))
 
@@ -228,7 +233,9 @@ def _parse_comment(text: str, row: int, offset: int) -> Iterator[Directive]:
     comment = Span(offset, offset + len(text))
     for match in _AMPLINT.finditer(text):
         kind, reason, until, problem = match["kind"] or "", match["rest"], None, None
-        if kind not in KINDS:
+        if not match["colon"]:
+            problem = f"a colon is missing: # amplint: {kind}"
+        elif kind not in KINDS:
             problem = f"unknown directive {kind!r}; expected one of {', '.join(KINDS)}"
             kind = "unknown"
         elif match["codes"] is not None and match["close"] is None:
@@ -239,6 +246,8 @@ def _parse_comment(text: str, row: int, offset: int) -> Iterator[Directive]:
             reason = reason[: date.start()] + reason[date.end() :]
             until = _date(date[1])
             problem = None if until else f"until={date[1]} is not a date such as until=2027-01-31"
+        elif like := _LIKE_UNTIL.search(reason):
+            problem = f"{like[0]!r} is no last day; write it as until=2027-01-31"
         codes, spans = (None, ()) if match["codes"] is None else _words(match, offset)
         span = Span(offset + match.start(), offset + match.start() + len(match[0].rstrip()))
         yield Directive(

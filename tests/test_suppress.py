@@ -260,6 +260,16 @@ def test_an_until_that_is_no_date_silences_nothing_and_says_why(until: str) -> N
     assert "is not a date" in (only(text).problem or "")
 
 
+@pytest.mark.parametrize(
+    "until", ["until: 2026-01-01", "until 2026-01-01", "UNTIL=2026-1-1", "until : 2026-01-01"]
+)
+def test_a_last_day_in_another_spelling_is_no_reason(until: str) -> None:
+    text = f"clip(x)  # amplint: ignore[AMP201] {until}"
+    assert silenced_rows(text) == []
+    assert "write it as until=2027-01-31" in (only(text).problem or "")
+    assert only("f()  # amplint: ignore[AMP201] until the 2026-01-31 release").problem is None
+
+
 def test_an_expired_directive_gives_way_to_one_that_is_not() -> None:
     text = "# amplint: file-ignore until=2020-01-01\nclip(x)  # amplint: ignore[AMP201]\n"
     found = parse(text).match("AMP201", "clip-before-unscale", 2, TODAY)
@@ -389,6 +399,12 @@ def test_an_unknown_directive_is_recorded_with_what_was_expected(comment: str) -
     directive = only(f"a()  # amplint: {comment}\n")
     assert directive.kind == "unknown"
     assert "expected one of ignore, disable" in (directive.problem or "")
+
+
+def test_a_missing_colon_is_recorded() -> None:
+    directive = only("a()  # amplint ignore[AMP201] why\n")
+    assert (directive.kind, directive.problem) == ("ignore", "a colon is missing: # amplint: ignore")
+    assert parse("a()  # amplint ignores this, amplint disable it\n").directives == []
 
 
 def test_a_missing_bracket_is_recorded() -> None:

@@ -152,7 +152,7 @@ _OTHERS = (
     click.Option(
         ["--explain-flow"],
         metavar="FILE:LINE",
-        help="Say what the analysis of the GradScaler protocol believes there, and do no more.",
+        help="Say what the analyses of the GradScaler protocol and of dtypes believe there, and do no more.",
     ),
     click.Option(["-q", "--quiet"], is_flag=True, help="Findings only: no summary, no progress bar."),
 )
@@ -277,8 +277,10 @@ def _refuse_contradictions(paths: Sequence[str], options: _Options, overrides: d
         )
     if options.diff_base is not None and (options.write_baseline is not None or options.prune_baseline):
         raise click.UsageError("--diff-base leaves findings out, which the baseline would then lose")
+    if options.diff_base is not None and options.add_ignore is not None:
+        raise click.UsageError("--diff-base goes without --add-ignore, which silences findings on all lines")
     if options.add_ignore is not None:
-        old_code.check_reason(options.add_ignore)
+        old_code.check_reason(options.add_ignore, paths_given=tuple(paths) != (".",))
     for name, wanted in (
         ("--write-baseline", options.write_baseline is not None),
         ("--add-ignore", options.add_ignore is not None),
@@ -392,11 +394,11 @@ def _adopted(paths: Sequence[Path], settings: Settings, options: _Options, stdin
 def _checked(paths: Sequence[Path], settings: Settings, options: _Options, stdin: Source | None) -> RunResult:
     """The run itself, behind a progress bar where somebody can see it."""
     from amplint import runner
-    from amplint.registry import NoRules, UnknownRule
+    from amplint.registry import NoRules, UnknownRule, select_rules
 
     try:
         with _progress(options, stdin) as progress:
-            return runner.run(
+            result = runner.run(
                 [] if stdin is not None else paths,
                 settings,
                 fix=options.mode,
@@ -406,8 +408,11 @@ def _checked(paths: Sequence[Path], settings: Settings, options: _Options, stdin
                 jobs=options.jobs,
                 use_cache=not options.no_cache,
             )
+        if not options.quiet and not select_rules(settings):
+            complain("note: no rule is selected")
     except (UnknownRule, NoRules) as error:
         raise UserError(str(error)) from error
+    return result
 
 
 def _progress(options: _Options, stdin: Source | None) -> AbstractContextManager[Progress | None]:

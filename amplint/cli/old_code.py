@@ -175,8 +175,8 @@ def _stale(baseline: Baseline, stale: Counter[Entry]) -> str:
     )
 
 
-def check_reason(reason: str) -> None:
-    """UsageError when a text cannot be the reason of a suppression."""
+def check_reason(reason: str, *, paths_given: bool) -> None:
+    """UsageError when a text cannot be the reason of a suppression, or is a path that was meant to be checked."""
     from datetime import date
 
     from amplint.ignores import objection
@@ -184,6 +184,8 @@ def check_reason(reason: str) -> None:
     problem = objection(reason, date.today())
     if problem is not None:
         raise click.UsageError(f"--add-ignore: {problem}")
+    if not paths_given and os.path.exists(reason):
+        raise click.UsageError(f"--add-ignore: {reason!r} is a path, and the reason comes before the paths")
 
 
 def add_ignores(result: RunResult, reason: str) -> bool:
@@ -236,7 +238,14 @@ def _count(number: int, noun: str) -> str:
 
 
 def named_file(value: str | None, paths: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """What `--write-baseline [FILE]` took, as (FILE, paths): only a name that ends in .json is taken for FILE."""
+    """What `--write-baseline [FILE]` took, as (FILE, paths): only a name that ends in .json is taken for FILE.
+
+    UsageError when it is neither such a name nor that of something to be checked.
+    """
     if not value or value.lower().endswith(".json"):
         return value or None, tuple(paths)
+    if not os.path.lexists(value):
+        raise click.UsageError(
+            f"--write-baseline: {value!r} does not exist, and the name of a baseline ends in .json"
+        )
     return None, (value, *paths)

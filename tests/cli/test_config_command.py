@@ -9,6 +9,7 @@ import pytest
 
 from amplint.config import load_settings
 from amplint.registry import all_rules
+from amplint.report.settings import InForce, as_text
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +55,12 @@ def test_a_setting_is_shown_with_the_file_that_it_comes_from(shown) -> None:
 def test_tables_and_lists_keep_their_shape(shown) -> None:
     Path("amplint.toml").write_text(
         'ignore = ["AMP2"]\n[per-file-ignores]\n"a/" = ["AMP1", "AMP3"]\n[severity]\nAMP1 = "info"\n'
-        '[aliases]\n"my.amp" = "torch.amp"\n[rules.some-rule]\nnames = ["eps"]\nlimits = {low = 1}\n'
+        '[aliases]\n"my.amp" = "torch.amp"\n'
     )
     values = {name: entry["value"] for name, entry in shown()["settings"].items()}
     assert values["ignore"] == ["AMP2"] and values["severity"] == {"AMP1": "info"}
     assert values["per-file-ignores"] == {"a/": ["AMP1", "AMP3"]}
     assert values["aliases"] == {"my.amp": "torch.amp"}
-    assert values["rules"] == {"some-rule": {"names": ["eps"], "limits": {"low": 1}}}
 
 
 def test_the_path_decides_which_configuration_is_shown(shown) -> None:
@@ -95,7 +95,6 @@ def test_the_text_is_a_configuration_that_means_the_same(amplint) -> None:
     Path("amplint.toml").write_text(
         'select = ["AMP2"]\nsoc = "950"\nexclude = ["a b", "q\\"\\\\"]\nshim-module = "pkg._amp"\n'
         '[per-file-ignores]\n"a/#" = ["AMP1"]\n[severity]\nAMP1 = "info"\n[aliases]\n"my.amp" = "torch.amp"\n'
-        "[rules.some-rule]\nlimits = {low = 1, high = 2.5}\nstrict = true\n"
     )
     before = load_settings(Path.cwd())
     text = amplint("config").stdout
@@ -107,6 +106,38 @@ def test_the_text_is_a_configuration_that_means_the_same(amplint) -> None:
         for (key, value, _), (_, after_value, _) in zip(before.in_force(), after.in_force(), strict=True)
         if value != after_value and key != "cache-dir"
     ] == []
+
+
+def test_options_of_rules_keep_their_shape() -> None:
+    Path("amplint.toml").write_text(
+        '[rules.some-rule]\nnames = ["eps"]\nlimits = {low = 1, high = 2.5}\nstrict = true\n'
+    )
+    settings = load_settings(Path.cwd())
+    in_force = InForce(settings, (), Path("c"), None, (), 1)
+    values = {name: value for name, value, _ in in_force.rows()}
+    assert values["rules"] == {
+        "some-rule": {"names": ["eps"], "limits": {"low": 1, "high": 2.5}, "strict": True}
+    }
+    Path("amplint.toml").write_text(as_text(in_force))
+    assert load_settings(Path.cwd()).rule_options == settings.rule_options
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[rules.no-such-rule]\nx = 1\n", "rules.no-such-rule: there is no rule of this name"),
+        (
+            "[rules.AMP201]\nx = 1\n",
+            "rules.AMP201: there is no rule of this name; did you mean 'clip-before-unscale'?",
+        ),
+        ("[rules.clip-before-unscale]\nx = 1\n", "rules.clip-before-unscale.x: AMP201 has no options"),
+        ("[tool.amplint]\nsoc = '950'\n", "settings stand without [tool.amplint]"),
+    ],
+)
+def test_options_that_no_rule_has_are_refused(amplint, text, problem) -> None:
+    Path("amplint.toml").write_text(text)
+    found = amplint("config")
+    assert found.exit_code == 2 and problem in found.stderr
 
 
 def test_the_text_says_what_follows_from_the_settings(amplint) -> None:

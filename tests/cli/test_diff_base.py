@@ -303,6 +303,12 @@ def test_it_goes_with_checking_files_only(amplint, run, arguments: tuple[str, ..
     assert amplint("fix", "--diff-base", "main").exit_code == 2
 
 
+def test_it_does_not_go_with_comments_that_silence_everything(amplint, run) -> None:
+    result = amplint("check", "--diff-base", "main", "--add-ignore", "old")
+    assert result.exit_code == 2 and run.calls == 0
+    assert "--diff-base goes without --add-ignore" in result.stderr
+
+
 def test_steps_in_other_files_do_not_count(base, finding) -> None:
     from amplint.finding import Note, Position
 

@@ -307,6 +307,8 @@ def test_a_baseline_in_a_folder_that_does_not_exist_cannot_be_written(amplint) -
         (("--write-baseline", "--add-ignore", "x"), "exclude each other"),
         (("--add-ignore", "x", "--diff"), "--add-ignore writes"),
         (("-", "--add-ignore", "x"), "not code on stdin"),
+        (("--add-ignore", "src"), "'src' is a path, and the reason comes before the paths"),
+        (("--write-baseline", "known.txt"), "the name of a baseline ends in .json"),
         (("--add-ignore", " "), "the reason is empty"),
         (("--add-ignore", "a\nb"), "one line"),
         (("--add-ignore", "a # noqa"), "another directive"),
@@ -383,3 +385,18 @@ def test_aliases_of_names_modules_and_other_aliases_are_not_told(amplint) -> Non
             '"corp.soft" = "torch.nn.functional.softmax"\n"corp.clip" = "torch.nn.utils.clip_grad_norm_"\n'
         )
     assert amplint("check").stderr == ""
+
+
+def test_an_alias_of_an_alias_means_what_that_one_means(amplint) -> None:
+    with Path("amplint.toml").open("a") as file:
+        file.write(
+            '[aliases]\n"corp.amp" = "torch.cuda.amp"\n"corp.half" = "corp.amp.autocast"\n'
+            '"a.b" = "c.d"\n"c.d" = "a.b"\n'
+        )
+    warned = [row.partition("aliases.")[2] for row in amplint("check", "src").stderr.splitlines()]
+    assert [row for row in warned if row] == ["a.b: no rule knows 'c.d'", "c.d: no rule knows 'a.b'"]
+
+
+def test_a_run_without_rules_says_so(amplint) -> None:
+    assert "note: no rule is selected" in amplint("check", "--select", "AMP7", "src").stderr
+    assert amplint("check", "--select", "AMP7", "-q", "src").stderr == ""

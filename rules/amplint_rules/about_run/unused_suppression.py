@@ -7,7 +7,7 @@ from functools import partial
 
 from amplint.finding import Applicability, Fix, FixKind, Severity
 from amplint.rule import Context, Report, Rule
-from amplint.suppress import Directive
+from amplint.suppress import KINDS, Directive
 
 
 def check(ctx: Context) -> Iterable[Report]:
@@ -36,7 +36,7 @@ RULE = Rule(
     summary="a suppression silences nothing, and would hide the next mistake in its place",
     severity=Severity.WARNING,
     check=check,
-    words=("amplint:", *(f"AMP{family}" for family in range(1, 10))),
+    words=("amplint:", *(f"amplint {kind}[" for kind in KINDS), *(f"AMP{family}" for family in range(1, 10))),
     fixable="safe",
     about_run=True,
     module=__name__,
