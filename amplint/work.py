@@ -143,7 +143,7 @@ class Checker:
         self._project = project
         self._project.load = self._other
         #: Models of the file at hand and of what fixes make of it.
-        self._models: dict[bytes, ModuleModel | SyntaxProblem] = {}
+        self._models: dict[tuple[str, Path | None, bytes], ModuleModel | SyntaxProblem] = {}
 
     def run(self, source: Source, mode: FixMode) -> Outcome:
         """Check one file, and fix it as far as `mode` says."""
@@ -154,7 +154,7 @@ class Checker:
             try:
                 return self._run(source, mode)
             finally:
-                model = self._models.get(source.data)
+                model = self._models.get(_key(source))
                 if isinstance(model, ModuleModel):  # for the files that use it
                     self._project.keep_model(model)
                 self._models.clear()
@@ -203,13 +203,13 @@ class Checker:
         """Whether a file that was checked cannot be parsed."""
         from amplint.syntax.syntax_error import SyntaxProblem
 
-        return isinstance(self._models.get(source.data), SyntaxProblem)
+        return isinstance(self._models.get(_key(source)), SyntaxProblem)
 
     def forget(self, *keep: Source) -> None:
         """Drop the models of all files but these."""
-        wanted = {source.data for source in keep}
-        for data in [data for data in self._models if data not in wanted]:
-            del self._models[data]
+        wanted = {_key(source) for source in keep}
+        for key in [key for key in self._models if key not in wanted]:
+            del self._models[key]
 
     def explain_flow(self, source: Source, row: int) -> Explanation:
         """What the analyses believe at a row; `SourceError` if the file cannot be parsed."""
@@ -246,10 +246,10 @@ class Checker:
         """The model of a file, or why it cannot be parsed."""
         from amplint import engine
 
-        found = self._models.get(source.data) or self._project.model_at_hand(source)
+        found = self._models.get(_key(source)) or self._project.model_at_hand(source)
         if found is None:
             found = engine.model_of(source, self._settings, pieced)
-        self._models[source.data] = found
+        self._models[_key(source)] = found
         return found
 
     def _one_pass(self, before: Outcome, candidates: Sequence[Finding], refused: set[Fix]) -> Outcome | None:
@@ -297,6 +297,11 @@ class Checker:
         after.fixed = [*before.fixed, *fixed]
         after.dropped = before.dropped
         return after
+
+
+def _key(source: Source) -> tuple[str, Path | None, bytes]:
+    """What tells one file as it is from others, some of which may have the same text."""
+    return source.filename, source.path, source.data
 
 
 def _internal(source: Source, error: Exception) -> InternalError:

@@ -88,6 +88,10 @@ def described(tree: Tree) -> list[tuple[type, int, int, int]]:
         pytest.param(TEXT.rstrip("\n"), id="no final newline"),
         pytest.param(TEXT.replace("\n\nif", "\n\n\fif"), id="form feed"),
         pytest.param(TEXT.replace("\n# above", "\\\n\n# above"), id="joined row"),
+        pytest.param("x = [\n  1,\n]\n\ndef f():\n   return x\n", id="indented list first"),
+        pytest.param(
+            '"""Doc.\n\n      deep\n"""\nif 1: pass\nelse:\n  y = 2\n', id="indented docstring first"
+        ),
         pytest.param("", id="empty"),
         pytest.param("# only a comment", id="comment"),
         pytest.param("def f(): pass", id="one function"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from amplint.finding import Finding
 from amplint.lsp.known import FileState, state_of
 from amplint.lsp.messages import Checked, CheckedFile, Rewritten, Unsaved, Wanted
 from amplint.lsp.settings import Scope
-from amplint.lsp.texts import edits_between, in_file, source_of
+from amplint.lsp.texts import edits_between, in_file, shown_parts, source_of
 from amplint.source import NOTEBOOK, Source, SourceError, source_from_text
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class _Kept:
         self.checked: tuple[Unsaved, tuple[Finding, ...]] | None = None
         #: The last text that could be parsed, and what was found in it.
         self.settled: tuple[str, tuple[Finding, ...]] | None = None
+        #: The last text that could be parsed is beyond the Python that runs amplint.
+        self.is_newer = False
         #: The imports whose files were taken in last.
         self.followed: object = None
         #: What the last whole text was parsed to, and what was left of it for the last first look.
@@ -80,6 +83,11 @@ class Open:
         self._nearby = Nearby()
         self._known = Known(scope)
         self._kept: dict[str, _Kept] = {}
+        #: Names of the files that `learn` was last told of.
+        self._learned: set[str] = set()
+        #: Path of a file -> its state on disk, and what other files may want to know of it.
+        self._indexed: dict[str, tuple[FileState, ModuleIndex | None]] = {}
+        self._day = date.today()
         #: Path of a file that is not open -> its state on disk when it was checked, what was found, and what the
         #: project was asked for that, and said.
         self._files: dict[str, tuple[FileState, CheckedFile, dict[str, tuple[str, ...]]]] = {}
@@ -129,6 +137,7 @@ class Open:
         new = self._known.new(outcome.findings, source)
         if not broken:
             kept.settled = (source.text, new)
+            kept.is_newer = source.cells is None and kept.outlined(source.text)[0] is None
         return Checked(
             new,
             broken=broken,
@@ -152,6 +161,8 @@ class Open:
             return None
         with no_garbage_collection():
             outline, problem = kept.outlined(source.text)
+        if problem is not None and kept.is_newer:
+            return None  # LibCST may know better
         if problem is not None:
             found = syntax_finding(problem, source, self.scope.settings, self.rules).findings
             return Checked(tuple(found), broken=True, provisional=True)
@@ -219,8 +230,10 @@ class Open:
         return self._stale("")
 
     def learn(self, modules: Sequence[ModuleIndex]) -> tuple[str, ...]:
-        """Take in what is known of files of the project; names of open documents that this may matter to."""
-        self.project.update([m for m in modules if m.filename not in self.project.unsaved])
+        """Take in what is known of all files of the project; names of open documents that this may matter to."""
+        before, self._learned = self._learned, {module.filename for module in modules}
+        gone = before - self._learned - self.project.unsaved.keys()
+        self.project.update([m for m in modules if m.filename not in self.project.unsaved], sorted(gone))
         return self._stale("")
 
     def rewrite(self, document: Unsaved, wanted: Wanted) -> Rewritten:
@@ -236,8 +249,6 @@ class Open:
 
     def ignore(self, document: Unsaved, fingerprint: str, reason: str) -> Rewritten:
         """Write a comment that silences a finding."""
-        from datetime import date
-
         from amplint.ignores import objection, silence
 
         problem = objection(reason, date.today())
@@ -265,8 +276,9 @@ class Open:
 
     def recall(self, paths: Sequence[str]) -> dict[str, CheckedFile]:
         """What `check_file` gave for those of some files for which it would give the same again."""
-        if not self._known.is_current:
+        if not self._known.is_current or self._day != date.today():
             self._files.clear()
+            self._day = date.today()
         return {
             path: before[1]
             for path in paths
@@ -301,8 +313,8 @@ class Open:
         outcome = self.checker.run(source, NO_FIX)
         errors = tuple(error.message for error in outcome.internal_errors)
         found = self._known.new(outcome.findings, source)
-        parts = digest(source.data), sorted(outcome.asked.items()), [each.fingerprint for each in found]
-        identity = digest(repr(parts).encode())
+        parts = digest(source.data), sorted(outcome.asked.items()), [shown_parts(each) for each in found]
+        identity = digest(repr(parts).encode("utf-8", "surrogatepass"))
         text = source.text if found else ""
         if found and source.cells is not None:
             raw = source_from_text(source.data.decode("utf-8-sig", "replace"), name.removesuffix(NOTEBOOK))
@@ -326,6 +338,16 @@ class Open:
                 if module is not None:
                     known[found] = module.imports
                     self.project.update([module])
+
+    def index(self, path: str) -> ModuleIndex | None:
+        """What other files may want to know of a file on disk; read again only when it has changed."""
+        from amplint.discover import display_name
+
+        state, known = state_of(path), self._indexed.get(path)
+        if known is None or known[0] != state:
+            name = display_name(path, Path(self.scope.base))
+            known = self._indexed[path] = state, self.module(Path(path), name)
+        return known[1]
 
     def module(self, path: Path, name: str) -> ModuleIndex | None:
         """What other files may want to know of a file on disk; None when it cannot be read."""

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from amplint.finding import Finding, Position, Span
 from amplint.lsp.moves import Change
@@ -59,14 +59,22 @@ def means_the_same(outline: Outline, change: Change) -> bool:
     unit = next((unit for unit in outline.units if unit.first <= first and last <= unit.last), None)
     if unit is None:
         return False
-    rows = change.new_rows
-    start, end = rows[unit.first - 1], rows[unit.last] if unit.last < len(rows) else len(change.new)
-    touched = change.new[rows[first - 1] : len(change.new) - change.tail]
-    touched += change.old[rows[first - 1] : len(change.old) - change.tail]
+    shift = len(change.old) - len(change.new)
+    start, end, row, behind = (
+        _row_start(change.new, change.new_rows, row) for row in (unit.first, unit.last + 1, first, last + 1)
+    )
+    if end < len(change.new) - change.tail or end + shift not in (*change.old_rows, len(change.old)):
+        return False
+    touched = change.new[row:behind] + change.old[row : behind + shift]
     if _SILENCING.search(touched) or not (touched.isspace() or "#" in touched):
         return False
-    old, new = change.old[start : end + len(change.old) - len(change.new)], change.new[start:end]
-    return _meaning(old, unit) == _meaning(new, unit) is not None
+    before, after = change.old[start : end + shift], change.new[start:end]
+    return _meaning(before, unit) == _meaning(after, unit) is not None
+
+
+def _row_start(text: str, rows: Sequence[int], row: int) -> int:
+    """The offset at which a row, from 1, begins; the end of the text behind the last one."""
+    return rows[row - 1] if row <= len(rows) else len(text)
 
 
 def _meaning(text: str, unit: Unit) -> str | None:
@@ -81,19 +89,22 @@ def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
     edited = [unit for unit in units if unit.first <= last and first <= unit.last]
     if len(edited) != 1 or not (edited[0].first <= first and last <= edited[0].last):
         return None
-    lines = source.text.splitlines(keepends=True) if source.newline == "\n" else None
-    if lines is None or len(lines) not in (len(source.line_starts), len(source.line_starts) - 1):
+    if source.newline != "\n" or "\r" in source.text:
         return None  # rows that end in other ways are rare
+    starts = (*source.line_starts, len(source.text))
+    lines = [source.text[start:end] for start, end in pairwise(starts)]
     kept = _needed(edited[0], units, lines)
     if kept is None:
         return None
     named = _named(outline, kept, lines)
     gone: list[tuple[int, int]] = []
+    dropped: set[int] = set()
     for group in outline.classes:  # classes that nothing of interest names, and that hold nothing of interest
         if group.name not in named and not any(group.first <= unit.first <= group.last for unit in kept):
             gone.append((group.first, group.last))
+            dropped.update(range(group.first, group.last + 1))
     for unit in units:
-        if unit in kept or any(first <= unit.first <= last for first, last in gone if unit.owner):
+        if unit in kept or (unit.owner and unit.first in dropped):
             continue
         if not unit.owner and unit.name not in named:
             gone.append((unit.first, unit.last))
@@ -102,7 +113,7 @@ def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
     for first, last in _joined(gone, lines):
         _leave_out(lines, first, last)
     stay = [(unit.first, unit.last) for unit in kept if not unit.owner]
-    stay += [(group.first, group.last) for group in outline.classes if (group.first, group.last) not in gone]
+    stay += [(group.first, group.last) for group in outline.classes if group.first not in dropped]
     cuts = {row for first, last in stay for row in (first, last + 1)}
     offsets = [0, *accumulate(map(len, lines))]
     starts = tuple(offsets[row - 1] for row in sorted(cuts) if 1 < row <= len(lines))

@@ -22,8 +22,20 @@ class Change:
 
     @cached_property
     def head(self) -> int:
-        """How many characters they begin with in common."""
-        return _common(self.old, self.new)
+        """How many characters they begin with in common.
+
+        Rows that were put in, or taken out, begin where a row begins and not behind the indentation that they share
+        with the next one.
+        """
+        head = _common(self.old, self.new)
+        more, less = (self.new, self.old) if len(self.new) > len(self.old) else (self.old, self.new)
+        behind = len(less) - head  # characters behind what was put in, if nothing was taken out
+        within = head - (less.rfind("\n", 0, head) + 1)
+        if within and more[len(more) - behind :] == less[head:]:
+            end = len(more) - behind
+            if end - within >= head and more[end - within : end] == less[head - within : head]:
+                return head - within
+        return head
 
     @cached_property
     def tail(self) -> int:
@@ -47,11 +59,13 @@ class Change:
         """Offsets at which the rows of the new text begin."""
         return [0, *(match.end() for match in _NEWLINE.finditer(self.new))]
 
-    def offset(self, offset: int) -> int | None:
-        """The new place of an old one; None inside of what changed."""
-        if offset <= self.head:
+    def offset(self, offset: int, *, is_end: bool = False) -> int | None:
+        """The new place of an old one; None inside of what changed. What begins where something was put in moves."""
+        if offset < self.head or (is_end and offset == self.head):
             return offset
-        return offset + len(self.new) - len(self.old) if offset >= len(self.old) - self.tail else None
+        if offset >= len(self.old) - self.tail:
+            return offset + len(self.new) - len(self.old)
+        return offset if offset == self.head else None
 
     def position(self, position: Position) -> Position | None:
         """The same for a row and column."""
@@ -70,7 +84,8 @@ class Change:
             return list(findings)
         kept = []
         for finding in findings:
-            start, end = self.offset(finding.span.start), self.offset(finding.span.end)
+            start = self.offset(finding.span.start)
+            end = self.offset(finding.span.end, is_end=finding.span.end > finding.span.start)
             if start is None or end is None or end - start != finding.span.end - finding.span.start:
                 continue
             notes = []

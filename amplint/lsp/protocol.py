@@ -23,15 +23,22 @@ class Protocol(LanguageServerProtocol):
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
-            if "method" not in data or not isinstance(data.get("id"), (int, str)):
+            number, method = data.get("id"), data.get("method")
+            if method is None or not isinstance(number, (int, str)):
                 raise
-            self._send_response(data["id"], error=error.to_response_error())
+            if isinstance(method, str) and self.get_message_type(method) is None:
+                self._refuse(number, t.ErrorCodes.MethodNotFound, f"there is no method {method}")
+            else:
+                self._send_response(number, error=error.to_response_error())
             return _NOTHING
 
     def handle_message(self, message: RPCMessage) -> None:
         """Do what a message asks for, if it is the time for that."""
         method = getattr(message, "method", None)
         number = getattr(message, "id", None)
+        if method == t.INITIALIZE and self._has_begun and number is not None:
+            self._refuse(number, t.ErrorCodes.InvalidRequest, "the server has begun before")
+            return
         if method is not None and method not in (t.EXIT, t.INITIALIZE):
             if self._shutdown and number is not None:
                 self._refuse(number, t.ErrorCodes.InvalidRequest, "the server has been shut down")

@@ -16,6 +16,7 @@ from amplint.lsp.messages import Checked, Unsaved
 from amplint.lsp.moves import Change
 from amplint.lsp.notebooks import InCell, module_of
 from amplint.lsp.positions import Text
+from amplint.lsp.texts import shown_parts
 
 #: (URI, version) -> edits of that document.
 Changes = dict[tuple[str, "int | None"], list["t.TextEdit | t.AnnotatedTextEdit | t.SnippetTextEdit"]]
@@ -90,7 +91,7 @@ class Result:
         """The same for equal diagnostics of equal texts; a client that has them need not get them again."""
         parts = [
             str(self.version),
-            *(repr((f.fingerprint, f.span, f.message, f.trace)) for f in self.findings),
+            *(repr(shown_parts(finding)) for finding in self.findings),
         ]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

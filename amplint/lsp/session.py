@@ -76,8 +76,8 @@ class Session:
         self._warn = warn
         self._warned: set[str] = set()
         self._states: dict[str, _State] = {}
-        #: Scopes whose files the worker has been told of.
-        self._taught: set[Scope] = set()
+        #: Scopes whose files the worker has been told of, and what it was told.
+        self._taught: dict[Scope, object] = {}
         self._stamps = itertools.count(1)
         self._tidying: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Future[None]] = set()
@@ -324,7 +324,6 @@ class Session:
                 return
         except (ConfigError, WorkerDied):
             return
-        self._taught = {scope for scope in self._taught if scope.base != folder}
         for scope in {scope for state in self._states.values() for scope in state.scopes}:
             if scope.base == folder:
                 await self._teach(scope, look_again=True)
@@ -335,9 +334,9 @@ class Session:
         if modules is None:
             return
         for _ in range(ATTEMPTS):
-            if scope in self._taught:
+            if self._taught.get(scope) is modules:
                 return
-            self._taught.add(scope)
+            self._taught[scope] = modules
             try:
                 stale = await self.analysis.ask(SOON, worker.learn, scope, tuple(modules.values()))
             except WorkerDied:
@@ -389,7 +388,8 @@ class Session:
         def find(filename: str) -> tuple[str, Text | None]:
             path = os.path.normpath(os.path.join(scope.base, filename))
             for uri in self._states:
-                if path_of(uri) == path and (document := self.documents.open_document(uri)) is not None:
+                document = self.documents.open_document(uri)
+                if document is not None and (path_of(uri) == path or f"<{uri}>" == filename):
                     return uri, document.content
             return uri_of(path), None
 
@@ -423,5 +423,5 @@ class Session:
 def _name(path: str | None, uri: str, scope: Scope) -> str:
     """The name of a document in reports."""
     if path is None:
-        return uri.rpartition(":")[2].rpartition("/")[2] or uri
+        return f"<{uri}>"  # no import may lead to it
     return display_name(Path(path), Path(scope.base))

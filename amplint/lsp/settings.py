@@ -63,7 +63,13 @@ def read_editor_settings(given: object) -> EditorSettings:
         if value is None:
             continue
         if key in _FOR_RUNS:
-            overrides.append((_FOR_RUNS[key], tuple(value) if isinstance(value, list) else value))
+            expected = _SHAPES.get(key, str)
+            if expected is list and isinstance(value, list) and all(isinstance(each, str) for each in value):
+                overrides.append((_FOR_RUNS[key], tuple(value)))
+            elif isinstance(value, str if expected is list else expected):
+                overrides.append((_FOR_RUNS[key], value))
+            else:
+                problems.append(f"{key}: expected {_NOUNS[expected]}")
         elif key in names and names[key] not in ("overrides", "problems"):
             expected = {"debounce": int, "configuration": str, "ignore_reason": str}.get(names[key], bool)
             if isinstance(value, expected) and not (expected is int and isinstance(value, bool)):
@@ -77,7 +83,14 @@ def read_editor_settings(given: object) -> EditorSettings:
     return EditorSettings(tuple(overrides), **found, problems=tuple(problems))
 
 
-_NOUNS: dict[type, str] = {int: "a number", str: "a text", bool: "true or false"}
+#: What settings of runs are, where that is not a text.
+_SHAPES: dict[str, type] = {"select": list, "extendSelect": list, "ignore": list, "preview": bool}
+_NOUNS: dict[type, str] = {
+    int: "a number",
+    str: "a text",
+    bool: "true or false",
+    list: "a list of texts",
+}
 #: What extensions set for themselves.
 _FOR_EXTENSIONS = frozenset({"enable", "path", "interpreter", "trace", "importStrategy", "args"})
 
@@ -130,6 +143,8 @@ class Scopes:
     def excludes(self, path: str, scope: Scope) -> bool:
         """Whether the configuration excludes a file from checks."""
         key = (path, scope)
+        if os.path.isdir(path):
+            return True
         if key not in self._excluded:
             given = replace(scope.settings, force_exclude=True)
             found = discover([Path(path)], given, Path(scope.base))

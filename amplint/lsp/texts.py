@@ -32,6 +32,20 @@ def edits_between(document: Unsaved, before: Source, after: Source) -> tuple[Rep
     )
 
 
+def shown_parts(finding: Finding) -> tuple[object, ...]:
+    """All of a finding that a client is told, but for its edits: these are made when they are asked for."""
+    fix = finding.fix
+    return (
+        finding.fingerprint,
+        finding.span,
+        finding.severity.value,
+        finding.message,
+        finding.trace,
+        finding.no_fix_reason,
+        (fix.kind.value, fix.applicability.value, fix.message) if fix is not None else None,
+    )
+
+
 def in_file(finding: Finding, source: Source, raw: Source) -> Finding:
     """A finding in a notebook that is not open: at the rows of its file, with the cell in words, and without a fix."""
     first, last = source.file_rows(finding.start.row, finding.end.row)

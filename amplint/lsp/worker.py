@@ -176,10 +176,7 @@ def files(state: State, scope: Scope) -> list[str]:
 
 def index(state: State, scope: Scope, paths: Sequence[str]) -> list[ModuleIndex]:
     """What other files may want to know of some files."""
-    from amplint.discover import display_name
-
-    known = state.scope(scope)
-    made = [known.module(Path(path), display_name(path, Path(scope.base))) for path in paths]
+    made = map(state.scope(scope).index, paths)
     return [module for module in made if module is not None]
 
 

@@ -76,8 +76,9 @@ class Folders:
                 batch = paths[start : start + _BATCH]
                 for module in await self._ask(worker.index, scope, batch) or ():
                     found[module.filename] = module
-            self.indexes[folder] = found
-            self._taught = {scope for scope in self._taught if scope.base != folder}
+            if found != self.indexes.get(folder):
+                self.indexes[folder] = found
+                self._taught = {scope for scope in self._taught if scope.base != folder}
         return True
 
     async def update(self, folder: str, editor: EditorSettings, paths: list[str]) -> None:
@@ -106,8 +107,8 @@ class Folders:
             if not progress(0, 1):
                 return None
             await asyncio.sleep(_MOMENT)
-        if folder not in self.indexes and not await self.index(folder, editor, progress):
-            return None
+        if not await self.index(folder, editor, lambda done, total: progress(0, total)):
+            return None  # not every client tells of changes on disk, so the index is made again
         base = self._scopes.of(None, folder, editor)
         paths = [os.path.join(folder, name) for name in sorted(self.indexes[folder])]
         found = []

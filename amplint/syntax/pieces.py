@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,6 @@ from amplint.syntax.parse import parse_text
 from amplint.syntax.positions import Spans
 from amplint.syntax.syntax_error import SyntaxProblem
 
-#: An indented row.
-_BLOCK = re.compile(r"^[ \t]+\S", re.MULTILINE)
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -28,8 +24,20 @@ class Piece:
 
     @cached_property
     def spans(self) -> Spans:
-        """Where its nodes stand in it."""
+        """Where its nodes stand in it. Raises `PositionsLost`."""
         return Spans(self.module, self.text)
+
+    @cached_property
+    def has_block(self) -> bool:
+        """Whether anything in it is indented as a block of statements."""
+        todo: list[cst.CSTNode] = [*self.module.body]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, (cst.IndentedBlock, cst.Match)):
+                return True
+            if isinstance(node, (cst.BaseCompoundStatement, cst.Else, cst.ExceptHandler, cst.Finally)):
+                todo.extend(node.children)
+        return False
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,5 @@ class Pieces:
 
 def _indent(pieces: Sequence[tuple[int, Piece]]) -> str:
     """What the first block of a text is indented by, as LibCST sees it."""
-    blocks = (piece for _, piece in pieces if _BLOCK.search(piece.text))
-    first = next(blocks, None)
+    first = next((piece for _, piece in pieces if piece.has_block), None)
     return first.module.default_indent if first is not None else "    "

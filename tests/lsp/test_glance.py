@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
+import sys
 
 import pytest
 
@@ -157,6 +158,8 @@ def test_the_makers_of_other_classes_are_not_looked_at_for_the_sake_of_super():
         ("        clip(model)\n", "        clip(model)\n        '# a string'\n", False),
         ("scaler = GradScaler()\n", "scaler = GradScaler()  # in no function\n", False),
         ("        return self.layer(x)\n", "        # a method\n        return self.layer(x)\n", True),
+        ("        return Model()\n", "        return  # c\nModel()\n", False),
+        ("        clip(model)\n", "        clip(model)  # mplint: ignore[AMP201]\n", True),
     ],
 )
 def test_comments_and_blanks_change_nothing_but_places(state, tmp_path, old, new, same):
@@ -207,3 +210,66 @@ def test_who_calls_a_method_of_another_class_is_not_looked_at():
     seen = look(code, code.replace("        return grad\n", "        return 2 * grad\n"))
     assert seen is not None
     assert "Penalty.apply" in seen.text and "scaler.scale(loss).backward()" not in seen.text
+
+
+@pytest.mark.parametrize("end", ["  # a\u2028b", "  # \x85", "  # \x1c", "\x0c"])
+def test_only_rows_of_python_are_left_out(end):
+    code = CODE.replace("            return 1\n", f"            return 1{end}\n")
+    after = code.replace("        clip(model)\n", "        clip(model)\n        print(loss)\n")
+    seen = look(code, after)
+    assert seen is not None
+    assert seen.text.split("\n").index("        print(loss)") == after.split("\n").index(
+        "        print(loss)"
+    )
+    assert after.split("\n")[seen.first - 1].startswith("def train")
+
+
+@pytest.mark.parametrize("row", ["\n", "        \n", "        # a comment\n", "        print(loss)\n"])
+def test_a_row_put_in_above_a_finding_moves_it(state, tmp_path, row):
+    scope = Scope(str(tmp_path), Settings())
+    code = CODE.replace(
+        "        clip(model)\n", "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    )
+    before = Unsaved(scope, "m.py", None, code)
+    at = code.index("        torch.nn.utils.clip_grad_norm_")
+    after = Unsaved(scope, "m.py", None, code[:at] + row + code[at:])
+    worker.check(state, before)
+    first, whole = worker.glance(state, after), worker.check(state, after)
+    places = [
+        [(f.code, f.start, [note.start for note in f.trace]) for f in checked.findings]
+        for checked in (first, whole)
+    ]
+    assert places[0] == places[1] and "AMP201" in {f.code for f in whole.findings}
+
+
+def test_files_with_the_same_text_have_findings_of_their_own(state, tmp_path):
+    scope = Scope(str(tmp_path), Settings(per_file_ignores=(("b.py", ("AMP1",)),), root=tmp_path))
+    code = CODE.replace(
+        "        clip(model)\n", "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    )
+    found = {
+        name: worker.check(state, Unsaved(scope, name, str(tmp_path / name), code)).findings
+        for name in ("a.py", "b.py")
+    }
+    assert {note.filename for f in found["b.py"] for note in f.trace} == {"b.py"}
+    assert "AMP101" in {f.code for f in found["a.py"]} and "AMP101" not in {f.code for f in found["b.py"]}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python knows that syntax")
+def test_syntax_that_only_the_whole_check_can_parse_has_no_first_look(state, tmp_path):
+    scope = Scope(str(tmp_path), Settings())
+    before, after = (Unsaved(scope, "m.py", None, f"type X = int\n{CODE}{more}") for more in ("", "# x\n"))
+    assert not worker.check(state, before).broken
+    assert worker.glance(state, after) is None
+
+
+def test_files_that_are_gone_are_forgotten(state, tmp_path):
+    scope = Scope(str(tmp_path), Settings())
+    for name, text in (("tools.py", CODE), ("train.py", "from tools import clip\n")):
+        (tmp_path / name).write_text(text)
+    worker.learn(state, scope, worker.index(state, scope, worker.files(state, scope)))
+    assert state.scope(scope).project.index("tools.py") is not None
+    (tmp_path / "tools.py").unlink()
+    worker.learn(state, scope, worker.index(state, scope, worker.files(state, scope)))
+    assert state.scope(scope).project.index("tools.py") is None
+    assert state.scope(scope).project.index("train.py") is not None

@@ -110,3 +110,21 @@ def test_notifications_that_make_no_sense_are_passed_over(raw):
     raw.send("textDocument/didOpen", {"textDocument": DOCUMENT})
     found = raw.ask("textDocument/diagnostic", {"textDocument": {"uri": DOCUMENT["uri"]}})
     assert found["result"]["items"] == []
+
+
+def test_a_second_beginning_is_refused(raw):
+    begin(raw)
+    raw.send("textDocument/didOpen", {"textDocument": DOCUMENT})
+    again = raw.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}}, "two")
+    assert again["error"]["code"] == -32600
+    hover = {"textDocument": {"uri": DOCUMENT["uri"]}, "position": {"line": 0, "character": 8}}
+    assert "error" not in raw.ask("textDocument/hover", hover, 7)
+
+
+def test_a_method_that_nobody_knows_is_told_from_one_with_wrong_parameters(raw):
+    begin(raw)
+    assert raw.ask("no/suchMethod", {})["error"]["code"] == -32601
+    assert raw.ask("textDocument/hover", {"textDocument": 5})["error"]["code"] == -32602
+    body = b'{"jsonrpc": "2.0", "id": 9, "method": "no/suchMethod"}'
+    raw.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    assert raw.ask("no/other", {}, 10)["error"]["code"] == -32601

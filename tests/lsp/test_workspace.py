@@ -98,6 +98,16 @@ async def test_a_folder_may_come_and_go(editor):
         assert await editor.codes(inside) == ["AMP102"]
 
 
+async def test_a_document_of_another_scheme_is_no_file_of_the_project(editor):
+    """Such as the text of an older revision, which some editors open beside the file."""
+    other = "revision:///old/train.py"
+    editor.client.text_document_did_open(
+        t.DidOpenTextDocumentParams(t.TextDocumentItem(other, "python", 1, CLIP))
+    )
+    (found,) = [d for d in (await editor.pull(other)).items if d.code == "AMP201"]
+    assert {each.location.uri for each in found.related_information} == {other}
+
+
 async def test_a_scan_of_all_folders_stops_when_the_user_says_so(editor):
     for number in range(30):
         (editor.folder / "two" / f"many_{number}.py").write_text(CLIP)
