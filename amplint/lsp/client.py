@@ -42,6 +42,13 @@ class Server(LanguageServer):
     #: Files that are not open whose findings the client shows since somebody asked for the whole workspace.
     _shown: set[str]
 
+    @property
+    def watches(self) -> bool:
+        """Whether the client tells of files that change on disk."""
+        workspace = self.client_capabilities.workspace
+        watching = workspace.did_change_watched_files if workspace is not None else None
+        return watching is not None and bool(watching.dynamic_registration)
+
     def begin(self, params: t.InitializeParams) -> None:
         """Set the session up, when the client has said what it can do."""
         documents = Documents(
@@ -187,9 +194,7 @@ class Server(LanguageServer):
 
     async def watch(self) -> None:
         """Have the client tell of configuration and code that changes on disk."""
-        workspace = self.client_capabilities.workspace
-        watching = workspace.did_change_watched_files if workspace is not None else None
-        if watching is None or not watching.dynamic_registration:
+        if not self.watches:
             return
         patterns = [*(f"**/{name}" for name in CONFIGURATION), *(f"**/*{suffix}" for suffix in SUFFIXES)]
         options = t.DidChangeWatchedFilesRegistrationOptions([t.FileSystemWatcher(each) for each in patterns])

@@ -351,6 +351,13 @@ async def did_change_configuration(ls: Server, params: t.DidChangeConfigurationP
     ls.reconfigured()
 
 
+@server.feature(t.TEXT_DOCUMENT_DID_SAVE)
+def did_save(ls: Server, params: t.DidSaveTextDocumentParams) -> None:
+    """A document was saved: a client that watches nothing does not tell when its configuration changes."""
+    if not ls.watches and ls.session.has_new_configuration():
+        ls.reconfigured()
+
+
 @server.feature(t.WORKSPACE_DID_CHANGE_WATCHED_FILES)
 def did_change_watched_files(ls: Server, params: t.DidChangeWatchedFilesParams) -> None:
     """Files changed on disk: configuration, or code that findings in open documents may depend on."""

@@ -107,6 +107,21 @@ class Session:
         for uri in self._states:
             self.touch(uri)
 
+    def has_new_configuration(self) -> bool:
+        """Read configuration files again; whether that matters to an open document."""
+        before = [self._scope(uri) for uri in self._states]
+        self.scopes.forget()
+        return before != [self._scope(uri) for uri in self._states]
+
+    def _scope(self, uri: str) -> Scope | None:
+        """What a document is checked under; None where its configuration is broken."""
+        path = path_of(uri)
+        base = self.folder_of(path)
+        try:
+            return self.scopes.of(path, base, self.settings_of(base))
+        except ConfigError:
+            return None
+
     def close(self, uri: str) -> None:
         """A document is no longer open."""
         state = self._states.pop(uri, None)

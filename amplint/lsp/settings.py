@@ -65,11 +65,15 @@ def read_editor_settings(given: object) -> EditorSettings:
         if key in _FOR_RUNS:
             expected = _SHAPES.get(key, str)
             if expected is list and isinstance(value, list) and all(isinstance(each, str) for each in value):
-                overrides.append((_FOR_RUNS[key], tuple(value)))
-            elif isinstance(value, str if expected is list else expected):
+                value = tuple(value)
+            elif not isinstance(value, str if expected is list else expected):
+                problems.append(f"{key}: expected {_NOUNS[expected]}")
+                continue
+            problem = _objection(_FOR_RUNS[key], value)
+            if problem is None:
                 overrides.append((_FOR_RUNS[key], value))
             else:
-                problems.append(f"{key}: expected {_NOUNS[expected]}")
+                problems.append(problem)
         elif key in names and names[key] not in ("overrides", "problems"):
             expected = {"debounce": int, "configuration": str, "ignore_reason": str}.get(names[key], bool)
             if isinstance(value, expected) and not (expected is int and isinstance(value, bool)):
@@ -81,6 +85,19 @@ def read_editor_settings(given: object) -> EditorSettings:
     if found.get("configuration") == "":
         del found["configuration"]
     return EditorSettings(tuple(overrides), **found, problems=tuple(problems))
+
+
+def _objection(name: str, value: object) -> str | None:
+    """Why a setting of runs cannot have a value, or None."""
+    from amplint.registry import NoRules, UnknownRule, select_rules
+
+    try:
+        select_rules(load_settings(Path(os.curdir), isolated=True, overrides={name: value}))
+    except ConfigError as error:
+        return str(error).removeprefix("command line: ")
+    except (UnknownRule, NoRules) as error:
+        return f"{name}: {error}"
+    return None
 
 
 #: What settings of runs are, where that is not a text.

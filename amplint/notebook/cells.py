@@ -142,6 +142,8 @@ class Cells:
         changed = {}
         for cell, rows in zip(self.cells, self._parts(text), strict=True):
             source = self._restored(cell, rows)
+            if cell.magics and not _has_body(source) and _has_body(cell.source):
+                raise NotebookError(f"nothing would be left below the magic of cell {cell.number}")
             if source != cell.source:
                 changed[cell.number] = source
         return changed
@@ -227,6 +229,11 @@ class Cells:
         if cell.ends_open:
             source = re.sub(r"[\r\n]+\Z", "", source)
         return source
+
+
+def _has_body(source: str) -> bool:
+    """Whether a cell has more than its cell magics, most of which are errors by themselves."""
+    return any(row.strip() and not row.lstrip().startswith("%%") for row, _ in split_rows(source))
 
 
 def _timed(match: re.Match[str]) -> str | None:

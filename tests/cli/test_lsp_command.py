@@ -25,7 +25,9 @@ def test_without_the_extra_it_says_what_to_install():
     done = run(code)
     assert done.returncode == 2
     assert done.stdout == b""
-    assert done.stderr.decode() == "error: the language server needs pygls: pip install 'amplint[lsp]'\n"
+    assert done.stderr.decode() == (
+        "error: the language server needs the extra `lsp`: pip install 'amplint[lsp]', or '.[lsp]' in a checkout\n"
+    )
 
 
 @pytest.mark.parametrize("says_goodbye", [True, False])

@@ -128,3 +128,25 @@ def test_a_method_that_nobody_knows_is_told_from_one_with_wrong_parameters(raw):
     body = b'{"jsonrpc": "2.0", "id": 9, "method": "no/suchMethod"}'
     raw.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
     assert raw.ask("no/other", {}, 10)["error"]["code"] == -32601
+
+
+def test_a_client_that_watches_nothing_has_a_new_configuration_after_saving(raw, tmp_path):
+    configuration = tmp_path / "amplint.toml"
+    configuration.write_text("soc = \n")
+    uri = (tmp_path / "a.py").as_uri()
+    text = "import torch\n\nscaler = torch.cuda.amp.GradScaler()\n"
+    raw.ask("initialize", {"processId": None, "rootUri": tmp_path.as_uri(), "capabilities": {}})
+    raw.send("initialized", {})
+    raw.send("textDocument/didOpen", {"textDocument": {**DOCUMENT, "uri": uri, "text": text}})
+
+    def codes():
+        found = raw.ask("textDocument/diagnostic", {"textDocument": {"uri": uri}})
+        return [each["code"] for each in found["result"]["items"]]
+
+    assert codes() == []
+    configuration.write_text('soc = "910B"\n')
+    raw.send("textDocument/didSave", {"textDocument": {"uri": uri}})
+    assert codes() == ["AMP102"]
+    configuration.write_text('ignore = ["AMP102"]\n')
+    raw.send("textDocument/didSave", {"textDocument": {"uri": uri}})
+    assert codes() == []

@@ -26,6 +26,21 @@ def test_a_value_of_the_wrong_shape_is_told_and_passed_over(key, value, noun):
     assert hash(found) is not None
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("target", "tpu", "target: unknown value 'tpu'"),
+        ("select", ["AMPX"], "select: unknown rule 'AMPX'"),
+        ("torch", "new", "torch: expected a version"),
+    ],
+)
+def test_a_value_that_means_nothing_is_told_and_passed_over(key, value, problem):
+    found = read_editor_settings({key: value, "soc": "950"})
+    (told,) = found.problems
+    assert told.startswith(problem)
+    assert found.overrides == (("soc", "950"),)
+
+
 def test_lists_may_be_texts():
     assert read_editor_settings({"select": "AMP1,AMP2"}).overrides == (("select", "AMP1,AMP2"),)
     assert read_editor_settings({"select": ["AMP1"]}).overrides == (("select", ("AMP1",)),)

@@ -298,3 +298,13 @@ def test_any_cells_make_a_module_that_can_be_parsed_and_come_back(sources):
     for cell in cells.cells:
         for row in range(1, cell.rows + 1):
             assert cells.at(cells.row(cell.number, row)) == cell
+
+
+@pytest.mark.parametrize("magic", ["%%capture out", "%%timeit -n 1", "%%time"])
+def test_something_stays_below_a_cell_magic(magic):
+    cells = joined([f"{magic}\nimport a\n", f"{magic}\nimport a\nimport b\n", magic])
+    with pytest.raises(NotebookError, match="nothing would be left below the magic of cell 1"):
+        cells.split(cells.text.replace("import a\n", "", 1))
+    assert cells.split(cells.text.replace("import a\nimport b\n", "import b\n")) == {
+        2: f"{magic}\nimport b\n"
+    }

@@ -7,7 +7,7 @@ import { Ports } from "./port";
 import { findProgram } from "./program";
 import { Status } from "./status";
 
-const INSTALL = "pip install 'amplint[lsp]'";
+const INSTALL = "pip install 'amplint[lsp]', or '.[lsp]' in a checkout";
 
 let client: LanguageClient | undefined;
 let output: vscode.LogOutputChannel;
@@ -63,7 +63,7 @@ async function start(): Promise<void> {
   const program = await findProgram();
   if (!program) {
     output.info(`looked for amplint in the selected Python environment, .venv, venv and ${process.env.PATH}`);
-    failed(`amplint was not found. Install it (${INSTALL}), or set amplint.path.`);
+    failed(`amplint with its language server was not found. Install it (${INSTALL}), or set amplint.path.`);
     return;
   }
   const { command, args } = program;

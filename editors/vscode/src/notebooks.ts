@@ -9,7 +9,7 @@ export function fixNotebooksThatBeginWithText(subscriptions: vscode.Disposable[]
   const provider: vscode.CodeActionProvider = {
     async provideCodeActions(document, _range, context) {
       const notebook = vscode.workspace.notebookDocuments.find((each) =>
-        each.getCells().some((cell) => cell.document === document),
+        each.getCells().some((cell) => cell.document.uri.toString() === document.uri.toString()),
       );
       const cell = notebook?.getCells().find(({ document }) => document.languageId === "python");
       if (!cell || !context.only?.contains(FIX_ALL)) {
