@@ -193,7 +193,10 @@ class Open:
     def _pieced(self, kept: _Kept, source: Source) -> Pieced | None:
         """A document parsed in pieces; None where it is a notebook, or cannot be."""
         outline, _ = kept.outlined(source.text) if source.cells is None else (None, None)
-        return kept.pieces.parse(source.text, outline.starts(source)) if outline is not None else None
+        if outline is None:
+            return None
+        pieced = kept.pieces.parse(source.text, outline.starts(source))
+        return pieced if pieced is not None and pieced.keeps_places else None
 
     def take_in(self, document: Unsaved, source: Source) -> Extract:
         """Let the project know of a document as it is now, and of the files that it imports."""

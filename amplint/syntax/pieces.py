@@ -11,7 +11,7 @@ import libcst as cst
 
 from amplint.cancel import checkpoint
 from amplint.syntax.parse import parse_text
-from amplint.syntax.positions import Spans
+from amplint.syntax.positions import PositionsLost, Spans
 from amplint.syntax.syntax_error import SyntaxProblem
 
 
@@ -47,6 +47,14 @@ class Pieced:
     module: cst.Module
     #: Pieces with at least one statement, each with the offset at which it begins.
     pieces: tuple[tuple[int, Piece], ...]
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether the places of all nodes are known: where one piece has lost them, the whole text has."""
+        try:
+            return all(piece.spans is not None for _, piece in self.pieces)
+        except PositionsLost:
+            return False
 
 
 class Pieces:

@@ -141,14 +141,9 @@ class Tree:
         if not self._pieces or node is self.module:
             return self.spans.of(node)
         at = bisect_right(self._firsts, self._number[id(node)]) - 1
-        offset, _ = self._pieces[at]
-        span = self._spans_of_pieces[at].of(node)
+        offset, piece = self._pieces[at]
+        span = piece.spans.of(node)
         return Span(offset + span.start, offset + span.end)
-
-    @cached_property
-    def _spans_of_pieces(self) -> list[Spans]:
-        """Those of all of them: where the places in one are lost, those in the whole file are."""
-        return [piece.spans for _, piece in self._pieces]
 
     @cached_property
     def _firsts(self) -> list[int]:
