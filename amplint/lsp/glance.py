@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 
 from amplint.finding import Finding, Position, Span
 from amplint.lsp.moves import Change
-from amplint.lsp.outline import Outline, Unit
+from amplint.lsp.outline import Outline, Unit, cuts
 from amplint.source import Source
 from amplint.syntax.syntax_error import parsed_only
 
@@ -91,8 +91,8 @@ def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
         return None
     if source.newline != "\n" or "\r" in source.text:
         return None  # rows that end in other ways are rare
-    starts = (*source.line_starts, len(source.text))
-    lines = [source.text[start:end] for start, end in pairwise(starts)]
+    ends = (*source.line_starts, len(source.text))
+    lines = [source.text[start:end] for start, end in pairwise(ends)]
     kept = _needed(edited[0], units, lines)
     if kept is None:
         return None
@@ -114,10 +114,8 @@ def reduced(source: Source, outline: Outline, change: Change) -> Glance | None:
         _leave_out(lines, first, last)
     stay = [(unit.first, unit.last) for unit in kept if not unit.owner]
     stay += [(group.first, group.last) for group in outline.classes if group.first not in dropped]
-    cuts = {row for first, last in stay for row in (first, last + 1)}
-    offsets = [0, *accumulate(map(len, lines))]
-    starts = tuple(offsets[row - 1] for row in sorted(cuts) if 1 < row <= len(lines))
-    return Glance("".join(lines), starts, edited[0].first, edited[0].last)
+    row_starts = list(accumulate(map(len, lines[:-1]), initial=0))
+    return Glance("".join(lines), tuple(cuts(stay, row_starts)), edited[0].first, edited[0].last)
 
 
 def _joined(gone: list[tuple[int, int]], lines: Sequence[str]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from amplint.lsp.moves import Change
@@ -55,8 +55,7 @@ class Outline:
         """Offsets at which functions and classes of the module begin, and at which what is behind them does."""
         spans = [(group.first, group.last) for group in self.classes]
         spans += [(unit.first, unit.last) for unit in self.units if not unit.owner]
-        rows = sorted({row for first, last in spans for row in (first, last + 1)})
-        return [source.line_starts[row - 1] for row in rows if 1 < row <= len(source.line_starts)]
+        return cuts(spans, source.line_starts)
 
     def after(self, new: str) -> Outline | None:
         """The outline of a new text that differs inside one function only; None where that must be found out.
@@ -90,6 +89,12 @@ class Outline:
             ),
             tuple(_grown(each, unit, made, delta) for each in self.classes),
         )
+
+
+def cuts(spans: Iterable[tuple[int, int]], row_starts: Sequence[int]) -> list[int]:
+    """Offsets at which spans of rows (counted from 1) begin, and at which what is behind them does."""
+    rows = sorted({row for first, last in spans for row in (first, last + 1)})
+    return [row_starts[row - 1] for row in rows if 1 < row <= len(row_starts)]
 
 
 def _end(rows: list[int], unit: Unit, text: str) -> int:
