@@ -109,18 +109,19 @@ class Session:
 
     def has_new_configuration(self) -> bool:
         """Read configuration files again; whether that matters to an open document."""
-        before = [self._scope(uri) for uri in self._states]
-        self.scopes.forget()
-        return before != [self._scope(uri) for uri in self._states]
 
-    def _scope(self, uri: str) -> Scope | None:
-        """What a document is checked under; None where its configuration is broken."""
-        path = path_of(uri)
-        base = self.folder_of(path)
-        try:
-            return self.scopes.of(path, base, self.settings_of(base))
-        except ConfigError:
-            return None
+        def scopes() -> list[Scope | None]:
+            found: list[Scope | None] = []
+            for uri in self._states:
+                try:
+                    found.append(self._scope(uri))
+                except ConfigError:
+                    found.append(None)
+            return found
+
+        before = scopes()
+        self.scopes.forget()
+        return before != scopes()
 
     def close(self, uri: str) -> None:
         """A document is no longer open."""
@@ -372,15 +373,20 @@ class Session:
     def unsaved(self, uri: str, opened: Opened) -> Unsaved | None:
         """A document for the worker; None when it is excluded, or its configuration is broken (which is said)."""
         path = path_of(uri)
-        base = self.folder_of(path)
         try:
-            scope = self.scopes.of(path, base, self.settings_of(base))
+            scope = self._scope(uri)
         except ConfigError as error:
             self.warn(f"configuration: {error}")
             return None
         if path is not None and self.scopes.excludes(path, scope):
             return None
         return Unsaved(scope, _name(path, uri, scope), path, opened.text.text, opened.sources)
+
+    def _scope(self, uri: str) -> Scope:
+        """What a document is checked under. Raises `ConfigError`."""
+        path = path_of(uri)
+        base = self.folder_of(path)
+        return self.scopes.of(path, base, self.settings_of(base))
 
     def folder_of(self, path: str | None) -> str:
         """The innermost workspace folder around a file, or the file's own folder."""
